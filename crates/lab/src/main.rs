@@ -1,0 +1,2 @@
+//! Fault lab.
+fn main() {}

@@ -1,0 +1,2 @@
+//! The counterfoil command.
+fn main() {}
