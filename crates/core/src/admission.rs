@@ -154,6 +154,14 @@ impl Admitted {
         self.bindings.first().expect("a key ring has its active key, and admit() puts it first")
     }
 
+    /// The call fingerprint under whichever key makes it equal to `digest`, else under the active
+    /// key: what was bound to this call before the active key changed is still recognised.
+    #[must_use]
+    pub fn call_digest_like(&self, digest: &[u8; 32]) -> [u8; 32] {
+        let made = self.bindings.iter().map(|binding| binding.call.to_bytes());
+        made.clone().find(|call| call == digest).unwrap_or_else(|| self.binding().call.to_bytes())
+    }
+
     /// Whether the call may still write.
     #[must_use]
     pub const fn authority(&self) -> Authority {

@@ -1,1 +1,6 @@
-//! Placeholder.
+//! The server behind the `counterfoil` binary: the MCP wire, the built-in tools, configuration and
+//! the command line.
+
+pub mod handler;
+pub mod tools;
+pub mod wire;
