@@ -1,1 +1,24 @@
-//! Placeholder.
+//! Every limit of the product, with its unit. What is over a limit is refused with the limit named.
+
+use std::time::Duration;
+
+/// An operation ID has at most this many bytes of UTF-8.
+pub const MAX_OPERATION_ID_BYTES: usize = 128;
+/// A principal, tenant, backend, tool or tool version has at most this many bytes of UTF-8.
+pub const MAX_NAME_BYTES: usize = 128;
+/// A JSON-RPC frame on stdio has at most this many bytes.
+pub const MAX_FRAME_BYTES: usize = 4 * 1024 * 1024;
+/// A stored result has at most this many bytes.
+pub const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
+/// An issue's title has at most this many bytes.
+pub const MAX_TITLE_BYTES: usize = 512;
+/// An issue's body has at most this many bytes.
+pub const MAX_BODY_BYTES: usize = 1024 * 1024;
+/// A reason or a proof given by an operator has at most this many bytes.
+pub const MAX_NOTE_BYTES: usize = 2048;
+/// An operation ID that carries its time may be at most this far ahead of the store's clock.
+pub const MAX_ID_AHEAD: Duration = Duration::from_secs(5 * 60);
+/// The owner of an unfinished operation renews its lease within this time, on the store's clock.
+pub const OWNER_LEASE: Duration = Duration::from_secs(30);
+/// Where the horizon may stand at most: this long before now.
+pub const DEFAULT_HORIZON: Duration = Duration::from_secs(400 * 86_400);

@@ -1,1 +1,23 @@
-//! Placeholder.
+//! The ledger: where an operation's record, its local effect and its audit events commit together.
+//!
+//! [`contract`] is what every back end keeps; [`sqlite`] is the default, [`memory`] keeps nothing
+//! and is for trying things out and for tests. One conformance suite holds both to the contract.
+
+pub mod clock;
+pub mod contract;
+pub mod cut;
+pub mod effect;
+pub mod error;
+pub mod memory;
+pub mod sqlite;
+
+pub use clock::{Clock, SystemClock};
+pub use contract::{
+    Answer, AuditEvent, Committed, Finish, LedgerInfo, Resolve, Resolved, Store, StoreFuture,
+    Submission,
+};
+pub use effect::{
+    Column, ColumnKind, Completion, EffectContext, EffectError, EffectRow, EffectTx, LocalEffect,
+    SqlTx, SqlValue, TableSpec,
+};
+pub use error::StoreError;

@@ -1,0 +1,269 @@
+//! What others see of an operation: one read-only account, made from one snapshot of the ledger.
+//! Reading never writes and never grants a write.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::identity::{BackendId, Caller, OperationId};
+use crate::operation::{Phase, State};
+use crate::record::{Record, Resolution};
+use crate::refusal::Retry;
+use crate::time::Timestamp;
+
+/// An authoritative, read-only account of one operation. Its JSON has exactly these fields.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Observation {
+    /// The ID that was asked about.
+    pub operation_id: String,
+    /// Who asked.
+    pub principal: String,
+    /// The ledger that answered.
+    pub backend: String,
+    /// What is known of the effect.
+    pub state: ObservedState,
+    /// Whether this settles the question. Never true for `unknown`.
+    pub authoritative: bool,
+    /// Always false: an observation never grants a fresh write.
+    pub fresh_write_authorized: bool,
+    /// When the snapshot was read: RFC 3339 with zone.
+    pub observed_at: String,
+    /// What was looked at, in words.
+    pub scope: String,
+    /// What the account is bound to.
+    pub scope_binding: ScopeBinding,
+    /// The primary keys of the physical rows that the effect made.
+    pub matching_ids: Vec<i64>,
+    /// One word that tells apart what `state` does not.
+    pub detail: Detail,
+    /// The stored result, any JSON value; `null` if there is none or it was purged.
+    pub stored_result: Option<Box<RawValue>>,
+}
+
+/// What an observation is bound to: it speaks of nothing else.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ScopeBinding {
+    /// The operation.
+    pub operation_id: String,
+    /// Who asked.
+    pub principal: String,
+    /// The ledger.
+    pub backend: String,
+}
+
+/// What callers see of an operation's state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ObservedState {
+    /// The effect happened.
+    Applied,
+    /// A part of it happened and stays visible.
+    Partial,
+    /// Proved not to have happened.
+    NotApplied,
+    /// Absent, unfinished, in doubt, or another principal's.
+    Unknown,
+}
+
+impl ObservedState {
+    /// The word on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::Partial => "partial",
+            Self::NotApplied => "not_applied",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// What `state` alone does not tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Detail {
+    /// Settled, and everything that was looked at agrees.
+    Settled,
+    /// Settled, and retention has taken the stored result.
+    Purged,
+    /// Applied; the row was changed later by somebody else.
+    EffectChangedLater,
+    /// Settled by an operator.
+    ResolvedByOperator,
+    /// Settled as not applied by an operator without proof: do not send it again.
+    ResolvedWithoutProof,
+    /// No record that this caller may see. That proves nothing.
+    NoRecord,
+    /// Begun and not finished.
+    InProgress,
+    /// Its first step is committed; the process that ran it has gone or is still at work.
+    FirstStepCommitted,
+    /// It may have happened; only a lookup or an operator settles it.
+    InDoubt,
+    /// The record says applied and the row that it names is gone.
+    EffectMissing,
+    /// The record contradicts itself and was set aside; an operator must look.
+    Quarantined,
+}
+
+impl Detail {
+    /// The word on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Settled => "settled",
+            Self::Purged => "purged",
+            Self::EffectChangedLater => "effect_changed_later",
+            Self::ResolvedByOperator => "resolved_by_operator",
+            Self::ResolvedWithoutProof => "resolved_without_proof",
+            Self::NoRecord => "no_record",
+            Self::InProgress => "in_progress",
+            Self::FirstStepCommitted => "first_step_committed",
+            Self::InDoubt => "in_doubt",
+            Self::EffectMissing => "effect_missing",
+            Self::Quarantined => "quarantined",
+        }
+    }
+}
+
+/// What the store saw of the row that the record names, in the same snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EffectSeen {
+    /// The record names no row.
+    NotLocal,
+    /// The row is there as the effect left it.
+    Same,
+    /// The row is there and its values differ from the recorded digest.
+    Changed,
+    /// The row is gone.
+    Missing,
+}
+
+/// What a store reads for an observation, in one snapshot.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Snapshot {
+    /// No record under this tenant and ID.
+    Absent,
+    /// The record and the row that it names.
+    Found {
+        /// The record.
+        record: Box<Record>,
+        /// The row.
+        effect: EffectSeen,
+    },
+    /// A row that fails its own checks. Nothing in it is believed.
+    Quarantined,
+}
+
+/// Makes the account that `caller` may see.
+#[must_use]
+pub fn observe(
+    caller: &Caller,
+    operation_id: &OperationId,
+    backend: &BackendId,
+    snapshot: &Snapshot,
+    now: Timestamp,
+) -> Observation {
+    let seen = match snapshot {
+        Snapshot::Found { record, effect }
+            if record.principal == caller.principal && record.operation_id == *operation_id =>
+        {
+            judge(record, *effect)
+        }
+        // Another principal's operation looks exactly like none at all, and so does a damaged one:
+        // whose it is cannot be believed.
+        Snapshot::Found { .. } | Snapshot::Absent | Snapshot::Quarantined => {
+            Seen::unknown(Detail::NoRecord)
+        }
+    };
+    let binding = ScopeBinding {
+        operation_id: operation_id.to_string(),
+        principal: caller.principal.to_string(),
+        backend: backend.to_string(),
+    };
+    Observation {
+        operation_id: binding.operation_id.clone(),
+        principal: binding.principal.clone(),
+        backend: binding.backend.clone(),
+        state: seen.state,
+        authoritative: seen.state != ObservedState::Unknown,
+        fresh_write_authorized: false,
+        observed_at: now.to_rfc3339(),
+        scope: "the ledger's record of this operation for this principal, the row that it names, \
+                and its stored result, read in one snapshot"
+            .into(),
+        scope_binding: binding,
+        matching_ids: seen.matching_ids,
+        detail: seen.detail,
+        stored_result: seen.stored_result,
+    }
+}
+
+struct Seen {
+    state: ObservedState,
+    detail: Detail,
+    matching_ids: Vec<i64>,
+    stored_result: Option<Box<RawValue>>,
+}
+
+impl Seen {
+    const fn unknown(detail: Detail) -> Self {
+        Self {
+            state: ObservedState::Unknown,
+            detail,
+            matching_ids: Vec::new(),
+            stored_result: None,
+        }
+    }
+}
+
+fn judge(record: &Record, effect: EffectSeen) -> Seen {
+    let state = match record.state {
+        State::InProgress(Phase::FirstCommit) => return Seen::unknown(Detail::FirstStepCommitted),
+        State::InProgress(_) => return Seen::unknown(Detail::InProgress),
+        State::InDoubt => return Seen::unknown(Detail::InDoubt),
+        State::Applied => ObservedState::Applied,
+        State::Partial => ObservedState::Partial,
+        State::NotApplied => ObservedState::NotApplied,
+    };
+    let happened = state != ObservedState::NotApplied;
+    if happened && effect == EffectSeen::Missing {
+        return Seen::unknown(Detail::EffectMissing);
+    }
+    let stored_result = record.result.as_ref().map(|result| {
+        RawValue::from_string(result.as_json().to_owned())
+            .expect("StoredResult holds one JSON value; from_json checked it")
+    });
+    if stored_result.is_none() && !record.purged {
+        // Settled rows have a result until retention takes it: this one contradicts itself.
+        return Seen::unknown(Detail::Quarantined);
+    }
+    let detail = match (record.purged, effect, record.resolution) {
+        (true, _, _) => Detail::Purged,
+        (_, EffectSeen::Changed, _) if happened => Detail::EffectChangedLater,
+        (_, _, Some(Resolution::Unproved)) => Detail::ResolvedWithoutProof,
+        (_, _, Some(Resolution::Proved)) => Detail::ResolvedByOperator,
+        _ => Detail::Settled,
+    };
+    let matching_ids = match (&record.effect, effect) {
+        (Some(row), EffectSeen::Same | EffectSeen::Changed) if happened => vec![row.id],
+        _ => Vec::new(),
+    };
+    Seen { state, detail, matching_ids, stored_result }
+}
+
+impl Observation {
+    /// What the caller may do next. An observation never says `new_operation`.
+    #[must_use]
+    pub const fn retry(&self) -> Retry {
+        match (self.state, self.detail) {
+            (ObservedState::Unknown, _) | (_, Detail::ResolvedWithoutProof) => Retry::StatusOnly,
+            _ => Retry::None,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "observation_tests.rs"]
+mod tests;

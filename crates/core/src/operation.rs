@@ -1,0 +1,304 @@
+//! The operation state machine: one `(state, event)` match. An illegal pair is an error that names
+//! both, and no state leads from a settled effect to another write.
+
+/// Where an operation stands. `Applied`, `Partial` and `NotApplied` are terminal for writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Begun and not settled; the phase says what may already have happened.
+    InProgress(Phase),
+    /// The effect happened, whole.
+    Applied,
+    /// A part of the effect happened and stays visible; the rest did not.
+    Partial,
+    /// Proved not to have happened.
+    NotApplied,
+    /// It may have happened. Only a lookup or an operator settles it.
+    InDoubt,
+}
+
+/// What may already have happened to an operation in progress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Nothing: the identity is taken, nothing was sent.
+    Claimed,
+    /// Perhaps the whole effect: the dispatch was recorded before its first byte.
+    Dispatched,
+    /// The first of several steps is committed.
+    FirstCommit,
+}
+
+/// What an attempt at a remote effect proved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// The effect happened.
+    Applied,
+    /// Definitely not: never sent, or refused before any effect.
+    NotApplied,
+    /// Nobody knows.
+    Unknown,
+}
+
+/// What an operator says after looking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// The effect is there.
+    Applied,
+    /// The effect is not there and nothing will still make it.
+    NotApplied,
+}
+
+/// What happens to an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// A local effect commits whole, with its record.
+    Apply,
+    /// The first step of a local effect commits, with its record.
+    CommitFirst,
+    /// The remaining steps are done.
+    FinishWhole,
+    /// A later step failed, and so did its compensation.
+    FinishPartly,
+    /// A later step failed, and its compensation took the first one back.
+    Undo,
+    /// The identity is taken for a direct effect that waits for its turn.
+    Claim,
+    /// A direct effect is about to be sent.
+    Dispatch,
+    /// The attempt, or a conclusive lookup, ended.
+    Learn(Outcome),
+    /// The owner's lease ended without a result.
+    Lapse,
+    /// An operator decides.
+    Resolve(Verdict),
+}
+
+/// A legal step. Only [`step`] makes one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transition {
+    from: Option<State>,
+    event: Event,
+    to: State,
+}
+
+/// The pair of state and event has no meaning: the caller asked for a step that does not exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the event {event:?} is illegal in the state {}", .from.map_or("absent".into(), |s| format!("{s:?}")))]
+pub struct IllegalTransition {
+    /// The state, `None` for an absent operation.
+    pub from: Option<State>,
+    /// The event.
+    pub event: Event,
+}
+
+/// Decides what `event` makes of an operation in state `from` (`None`: there is no record).
+///
+/// # Errors
+/// [`IllegalTransition`] if the pair has no meaning, in particular for every event on a terminal
+/// state.
+pub fn step(from: Option<State>, event: Event) -> Result<Transition, IllegalTransition> {
+    use Phase::{Claimed, Dispatched, FirstCommit};
+    use State::{Applied, InDoubt, InProgress, NotApplied, Partial};
+    let to = match (from, event) {
+        (None, Event::Apply) => Applied,
+        (None, Event::CommitFirst) => InProgress(FirstCommit),
+        (None, Event::Claim) => InProgress(Claimed),
+        (None, Event::Dispatch) => InProgress(Dispatched),
+
+        (Some(InProgress(FirstCommit)), Event::FinishWhole) => Applied,
+        (Some(InProgress(FirstCommit)), Event::FinishPartly) => Partial,
+        (Some(InProgress(FirstCommit)), Event::Undo) => NotApplied,
+        // Nobody but a person can say what became of the remaining steps.
+        (Some(InProgress(FirstCommit)), Event::Lapse) => InProgress(FirstCommit),
+
+        (Some(InProgress(Claimed)), Event::Dispatch) => InProgress(Dispatched),
+        (Some(InProgress(Claimed)), Event::Lapse) => InProgress(Claimed),
+        (Some(InProgress(Claimed)), Event::Learn(Outcome::NotApplied)) => NotApplied,
+
+        (Some(InProgress(Dispatched)), Event::Learn(Outcome::NotApplied)) => NotApplied,
+        (Some(InProgress(Dispatched)), Event::Learn(Outcome::Unknown) | Event::Lapse) => InDoubt,
+        // Evidence of the effect settles every operation that is not terminal, however late.
+        (Some(InProgress(_) | InDoubt), Event::Learn(Outcome::Applied)) => Applied,
+        (Some(InDoubt), Event::Learn(Outcome::NotApplied)) => NotApplied,
+        (Some(InDoubt), Event::Learn(Outcome::Unknown)) => InDoubt,
+
+        (Some(InProgress(FirstCommit | Dispatched) | InDoubt), Event::Resolve(verdict)) => {
+            match verdict {
+                Verdict::Applied => Applied,
+                Verdict::NotApplied => NotApplied,
+            }
+        }
+        (from, event) => return Err(IllegalTransition { from, event }),
+    };
+    Ok(Transition { from, event, to })
+}
+
+impl Transition {
+    /// The state before; `None` if there was no record.
+    #[must_use]
+    pub const fn from(&self) -> Option<State> {
+        self.from
+    }
+
+    /// What happened.
+    #[must_use]
+    pub const fn event(&self) -> Event {
+        self.event
+    }
+
+    /// The state after.
+    #[must_use]
+    pub const fn to(&self) -> State {
+        self.to
+    }
+
+    /// The name under which the audit trail keeps the step.
+    #[must_use]
+    pub const fn audit_kind(&self) -> &'static str {
+        match self.event {
+            Event::Apply | Event::FinishWhole => "applied",
+            Event::CommitFirst => "first_step_committed",
+            Event::FinishPartly => "partial",
+            Event::Undo => "undone",
+            Event::Claim => "claimed",
+            Event::Dispatch => "dispatched",
+            Event::Learn(Outcome::Applied) => "learned_applied",
+            Event::Learn(Outcome::NotApplied) => "learned_not_applied",
+            Event::Learn(Outcome::Unknown) => "learned_nothing",
+            Event::Lapse => "lease_lapsed",
+            Event::Resolve(Verdict::Applied) => "resolved_applied",
+            Event::Resolve(Verdict::NotApplied) => "resolved_not_applied",
+        }
+    }
+}
+
+impl State {
+    /// Whether no further write can come of the operation.
+    #[must_use]
+    pub const fn is_terminal(self) -> bool {
+        matches!(self, Self::Applied | Self::Partial | Self::NotApplied)
+    }
+
+    /// The number under which a store keeps the state; the phase is kept beside it.
+    #[must_use]
+    pub const fn code(self) -> (i64, i64) {
+        match self {
+            Self::InProgress(Phase::Claimed) => (0, 1),
+            Self::InProgress(Phase::Dispatched) => (0, 2),
+            Self::InProgress(Phase::FirstCommit) => (0, 3),
+            Self::Applied => (1, 0),
+            Self::Partial => (2, 0),
+            Self::NotApplied => (3, 0),
+            Self::InDoubt => (4, 0),
+        }
+    }
+
+    /// The state kept under a pair of numbers; `None` for a pair that no version wrote.
+    #[must_use]
+    pub fn from_code(state: i64, phase: i64) -> Option<Self> {
+        ALL_STATES.into_iter().find(|known| known.code() == (state, phase))
+    }
+
+    /// The word that operators see.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::InProgress(_) => "in_progress",
+            Self::Applied => "applied",
+            Self::Partial => "partial",
+            Self::NotApplied => "not_applied",
+            Self::InDoubt => "in_doubt",
+        }
+    }
+}
+
+/// Every state that can be kept.
+pub const ALL_STATES: [State; 7] = [
+    State::InProgress(Phase::Claimed),
+    State::InProgress(Phase::Dispatched),
+    State::InProgress(Phase::FirstCommit),
+    State::Applied,
+    State::Partial,
+    State::NotApplied,
+    State::InDoubt,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL_EVENTS: [Event; 13] = [
+        Event::Apply,
+        Event::CommitFirst,
+        Event::FinishWhole,
+        Event::FinishPartly,
+        Event::Undo,
+        Event::Claim,
+        Event::Dispatch,
+        Event::Learn(Outcome::Applied),
+        Event::Learn(Outcome::NotApplied),
+        Event::Learn(Outcome::Unknown),
+        Event::Lapse,
+        Event::Resolve(Verdict::Applied),
+        Event::Resolve(Verdict::NotApplied),
+    ];
+
+    #[test]
+    fn a_terminal_state_accepts_no_event_at_all() {
+        // Promise: after an effect is settled there is no other.
+        for state in ALL_STATES.into_iter().filter(|s| s.is_terminal()) {
+            for event in ALL_EVENTS {
+                let refused = step(Some(state), event).expect_err("terminal");
+                let text = refused.to_string();
+                assert!(text.contains(&format!("{state:?}")), "{text}");
+                assert!(text.contains(&format!("{event:?}")), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_an_absent_operation_begins() {
+        // Promise: an identity that exists never becomes new work.
+        for event in [Event::Apply, Event::CommitFirst, Event::Claim] {
+            assert!(step(None, event).is_ok());
+            for state in ALL_STATES {
+                assert!(step(Some(state), event).is_err(), "{state:?} {event:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_dispatched_effect_becomes_not_applied_only_by_proof_or_person() {
+        // Promise: a missing answer is never taken for "it did not happen".
+        for state in [State::InProgress(Phase::Dispatched), State::InDoubt] {
+            for event in ALL_EVENTS {
+                let Ok(transition) = step(Some(state), event) else { continue };
+                let proved = matches!(
+                    event,
+                    Event::Learn(Outcome::NotApplied) | Event::Resolve(Verdict::NotApplied)
+                );
+                assert_eq!(transition.to() == State::NotApplied, proved, "{state:?} {event:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_dispatched_twice() {
+        // Promise: after a dispatch that may have taken effect there is no other.
+        for state in ALL_STATES {
+            let allowed = state == State::InProgress(Phase::Claimed);
+            assert_eq!(step(Some(state), Event::Dispatch).is_ok(), allowed, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn every_state_survives_its_code() {
+        // Promise: what is read back is what was kept; an unknown pair is not guessed at.
+        for state in ALL_STATES {
+            let (code, phase) = state.code();
+            assert_eq!(State::from_code(code, phase), Some(state));
+        }
+        for pair in [(0, 0), (1, 1), (5, 0), (-1, 0)] {
+            assert_eq!(State::from_code(pair.0, pair.1), None, "{pair:?}");
+        }
+    }
+}

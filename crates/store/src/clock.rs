@@ -1,0 +1,66 @@
+//! The clocks that a ledger is handed, and the ledger's own time, which never runs backwards.
+
+use std::fmt::Debug;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use counterfoil_core::time::Timestamp;
+
+/// Wall and boot time. Production uses [`SystemClock`]; the fault lab hands in fixed ones.
+pub trait Clock: Debug + Send + Sync + 'static {
+    /// The wall clock. It may jump in either direction.
+    fn wall(&self) -> Timestamp;
+
+    /// Time since an arbitrary point before the process began, suspended time included. It only
+    /// grows.
+    fn since_boot(&self) -> Duration;
+}
+
+/// The machine's clocks.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn wall(&self) -> Timestamp {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Timestamp::from_ms(i64::try_from(now.as_millis()).unwrap_or(i64::MAX))
+    }
+
+    fn since_boot(&self) -> Duration {
+        #[cfg(target_os = "linux")]
+        let id = rustix::time::ClockId::Boottime;
+        #[cfg(not(target_os = "linux"))]
+        let id = rustix::time::ClockId::Monotonic;
+        let now = rustix::time::clock_gettime(id);
+        let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+        Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or(0))
+    }
+}
+
+/// The ledger's time: the wall clock, but never before the ledger's high-water mark plus the time
+/// that really passed since that mark was read. A wall clock that was set forward and back
+/// therefore stops nothing and turns no finished deadline into a future one.
+#[derive(Debug)]
+pub struct LedgerClock<'a> {
+    clock: &'a dyn Clock,
+    high_water: Timestamp,
+    read_at: Duration,
+}
+
+impl<'a> LedgerClock<'a> {
+    /// From the high-water mark that the ledger holds, read just now.
+    pub fn new(clock: &'a dyn Clock, high_water: Timestamp) -> Self {
+        Self { clock, high_water, read_at: clock.since_boot() }
+    }
+
+    /// From a mark that was read when the boot-time clock stood at `read_at`.
+    pub fn resume(clock: &'a dyn Clock, high_water: Timestamp, read_at: Duration) -> Self {
+        Self { clock, high_water, read_at }
+    }
+
+    /// The ledger's time now.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        let passed = self.clock.since_boot().saturating_sub(self.read_at);
+        self.clock.wall().max(self.high_water.plus(passed))
+    }
+}

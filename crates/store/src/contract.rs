@@ -1,0 +1,227 @@
+//! What every back end keeps. The conformance suite holds each of them to these words.
+
+use std::fmt::Debug;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use counterfoil_core::admission::Admitted;
+use counterfoil_core::fingerprint::KeyRing;
+use counterfoil_core::identity::{BackendId, BootId, OperationId, OperationKey, Tenant};
+use counterfoil_core::observation::Snapshot;
+use counterfoil_core::operation::{IllegalTransition, Verdict};
+use counterfoil_core::record::Record;
+use counterfoil_core::refusal::Refusal;
+use counterfoil_core::time::Timestamp;
+
+use crate::effect::LocalEffect;
+use crate::error::StoreError;
+
+/// The future of a store's answer.
+pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+
+/// A ledger.
+///
+/// Every method that writes runs one pure decision inside one transaction and writes the record,
+/// the local effect and the audit events together; it answers only after the commit. Dropping a
+/// returned future does not undo what was handed over: the write still commits or fails whole.
+pub trait Store: Debug + Send + Sync + 'static {
+    /// Whose ledger this is and what it holds.
+    fn info(&self) -> StoreFuture<'_, LedgerInfo>;
+
+    /// The ledger's ID, fixed when it was made.
+    fn backend_id(&self) -> &BackendId;
+
+    /// The ledger's time: never before its high-water mark. Reading it writes nothing.
+    fn now(&self) -> Timestamp;
+
+    /// IDs that carry an older time and have no record are expired.
+    fn horizon(&self) -> Timestamp;
+
+    /// Keeps a check value of each key, and compares those that it already has.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] if a key differs from the one the ledger was used with, or a key
+    /// that records need is missing. Nothing is kept then.
+    fn bind_keys(&self, keys: &KeyRing) -> StoreFuture<'_, ()>;
+
+    /// Decides on the call and, if it is fresh, makes the effect. In one transaction: the record,
+    /// the effect's rows, the audit event.
+    ///
+    /// # Errors
+    /// Whatever the error, no record and no effect is left, except after
+    /// [`StoreError::CommitUnknown`], where the same operation sent again tells.
+    fn submit(&self, submission: Submission) -> StoreFuture<'_, Committed>;
+
+    /// Runs the remaining step of an operation whose first step is committed, if `boot` and
+    /// `fence` still own it. A step that fails is rolled back and compensated; a compensation that
+    /// fails is recorded under its own identity and the operation is `partial`.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit); the operation then stays in progress.
+    fn finish(&self, finish: Finish) -> StoreFuture<'_, Committed>;
+
+    /// Settles an operation as an operator says. In one transaction with its audit event, which
+    /// holds who, why and the proof.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store failed; what the ledger itself refuses is a [`Resolved`].
+    fn resolve(&self, resolve: Resolve) -> StoreFuture<'_, Resolved>;
+
+    /// Reads record and effect row in one snapshot. Never writes.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store could not be read. A damaged record is not an error but
+    /// [`Snapshot::Quarantined`].
+    fn look_up(&self, tenant: &Tenant, operation_id: &OperationId) -> StoreFuture<'_, Snapshot>;
+
+    /// The audit events of one operation, oldest first.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store could not be read.
+    fn audit(&self, key: OperationKey) -> StoreFuture<'_, Vec<AuditEvent>>;
+
+    /// Stops taking commands, commits what is queued, and closes. Later calls get
+    /// [`StoreError::Closed`].
+    fn close(&self) -> StoreFuture<'_, ()>;
+}
+
+/// A call to decide on, with the effect that it would make.
+#[derive(Debug)]
+pub struct Submission {
+    /// The call.
+    pub admitted: Admitted,
+    /// The effect.
+    pub effect: Arc<dyn LocalEffect>,
+}
+
+/// The remaining step of an unfinished operation.
+#[derive(Debug)]
+pub struct Finish {
+    /// The operation.
+    pub key: OperationKey,
+    /// The run that believes to own it.
+    pub boot: BootId,
+    /// The fence that it was given.
+    pub fence: i64,
+    /// The effect.
+    pub effect: Arc<dyn LocalEffect>,
+}
+
+/// An operator's decision.
+#[derive(Debug, Clone)]
+pub struct Resolve {
+    /// The space of the ID.
+    pub tenant: Tenant,
+    /// The operation.
+    pub operation_id: OperationId,
+    /// What the operator says.
+    pub verdict: Verdict,
+    /// Who says it.
+    pub who: String,
+    /// Why.
+    pub reason: String,
+    /// How they know; needed to contradict a row that the ledger still sees.
+    pub proof: Option<String>,
+}
+
+/// What became of an operator's decision.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Resolved {
+    /// Settled as said.
+    Done(Box<Record>),
+    /// There is no such operation.
+    Absent,
+    /// The record fails its own checks; nothing was changed.
+    Quarantined,
+    /// The operation is settled already, or cannot be resolved in its state.
+    Illegal(IllegalTransition),
+    /// A process that owns it may still be at work, until its lease ends.
+    Owned {
+        /// When the lease ends.
+        until: Timestamp,
+    },
+    /// Said to be not applied, and the ledger still sees the effect's row: say how it was undone.
+    EffectStands {
+        /// The row's table.
+        table: String,
+        /// The row.
+        id: i64,
+    },
+    /// Said to be applied, and the row that the record names is gone.
+    EffectGone {
+        /// The row's table.
+        table: String,
+        /// The row.
+        id: i64,
+    },
+}
+
+/// An answer whose transaction is committed. Only a store makes one, after its commit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Committed {
+    answer: Answer,
+}
+
+/// What the transaction decided.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    /// This call made the record.
+    Fresh(Box<Record>),
+    /// The record was there, and is the same request's.
+    Replayed(Box<Record>),
+    /// Nothing was written.
+    Refused(Refusal),
+}
+
+impl Committed {
+    /// For back ends of this crate, after the commit.
+    pub(crate) const fn after_commit(answer: Answer) -> Self {
+        Self { answer }
+    }
+
+    /// What the transaction decided.
+    #[must_use]
+    pub const fn answer(&self) -> &Answer {
+        &self.answer
+    }
+
+    /// What the transaction decided.
+    #[must_use]
+    pub fn into_answer(self) -> Answer {
+        self.answer
+    }
+}
+
+/// What a ledger says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LedgerInfo {
+    /// Its ID.
+    pub backend_id: BackendId,
+    /// Raised by a restore.
+    pub incarnation: i64,
+    /// The version of its schema.
+    pub schema_version: i64,
+    /// Whether any operation was ever recorded.
+    pub has_operations: bool,
+    /// The numbers of the keys that it was used with.
+    pub key_ids: Vec<u32>,
+}
+
+/// One line of an operation's audit trail. It holds no argument and no result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditEvent {
+    /// Counted from 1 within the operation.
+    pub seq: i64,
+    /// The store's time.
+    pub at: Timestamp,
+    /// What happened.
+    pub kind: String,
+    /// The identity of the step itself, where it is not the operation: a compensation has its own.
+    pub identity: String,
+    /// Who: the principal, or the operator.
+    pub who: String,
+    /// Why, where a person gave a reason or a step failed.
+    pub reason: Option<String>,
+    /// How the operator knows.
+    pub proof: Option<String>,
+}
