@@ -3,9 +3,7 @@
 
 use crate::canonical::CanonicalError;
 use crate::fingerprint::{CallBinding, KeyRing, Profile, call_fingerprint, fingerprint};
-use crate::identity::{
-    BootId, Caller, Nonce, OperationId, OperationKey, ToolId, ToolVersion,
-};
+use crate::identity::{BootId, Caller, Nonce, OperationId, OperationKey, ToolId, ToolVersion};
 use crate::json::Value;
 use crate::limits::MAX_ID_AHEAD;
 use crate::operation::State;

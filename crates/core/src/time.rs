@@ -7,8 +7,8 @@ use std::time::Duration;
 pub struct Timestamp(i64);
 
 /// The first and last instants that can be written in RFC 3339 with any zone offset: the year 0,
-/// and 9999-12-30T22:00:00.999Z.
-const RANGE_MS: std::ops::RangeInclusive<i64> = -62_167_219_200_000..=253_402_207_200_999;
+/// and 9999-12-30T22:00:00Z.
+const RANGE_MS: std::ops::RangeInclusive<i64> = -62_167_219_200_000..=253_402_207_200_000;
 
 impl Timestamp {
     /// From milliseconds since the Unix epoch, held within what RFC 3339 can write with any offset
@@ -34,7 +34,8 @@ impl Timestamp {
     /// How long after `earlier` this instant is; zero if it is not after it.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
-        u64::try_from(self.0.saturating_sub(earlier.0)).map_or(Duration::ZERO, Duration::from_millis)
+        u64::try_from(self.0.saturating_sub(earlier.0))
+            .map_or(Duration::ZERO, Duration::from_millis)
     }
 
     /// RFC 3339 in UTC with milliseconds, for example `2026-01-31T09:30:00.000Z`.
@@ -69,7 +70,9 @@ pub struct Span(Duration);
 
 /// Why a span was refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[error("{seconds} s is not a usable time span: it must be finite, at least 1 ms and at most 100 years")]
+#[error(
+    "{seconds} s is not a usable time span: it must be finite, at least 1 ms and at most 100 years"
+)]
 pub struct InvalidSpan {
     seconds: f64,
 }
