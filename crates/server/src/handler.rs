@@ -2,14 +2,12 @@
 //! reply. Nothing is decided here.
 
 use std::borrow::Cow;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use counterfoil_core::identity::Caller;
-use counterfoil_core::refusal::{Refusal, Retry};
+use counterfoil_core::refusal::Refusal;
 use counterfoil_engine::Engine;
-use futures_util::FutureExt;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, ClientCapabilities, ElicitRequestParams,
     ElicitationAction, ElicitationCapability, ListToolsResult, PaginatedRequestParams,
@@ -17,7 +15,6 @@ use rmcp::model::{
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
-use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::tools::{create_issue, operation_status, reply};
@@ -139,19 +136,10 @@ impl ServerHandler for Handler {
             return Err(ErrorData::internal_error("the transport kept no raw request", None));
         };
         let client = ClientSide { context: &context, input_closed: &self.input_closed };
-        let call = AssertUnwindSafe(self.dispatch(&request.name, &raw, &client));
-        match call.catch_unwind().await {
-            Ok(Ok(response)) => Ok(response),
-            Ok(Err(CallError::Refused(refusal))) => Ok(reply::refused(&refusal).into()),
-            Ok(Err(CallError::Protocol(error))) => Err(error),
-            Err(_panic) => {
-                tracing::error!(tool = %request.name, "a tool's handler panicked");
-                Err(ErrorData::internal_error(
-                    "the server failed while handling this call; ask get_operation_status what \
-                     became of the operation",
-                    Some(json!({ "retry": Retry::StatusOnly.as_str() })),
-                ))
-            }
+        match self.dispatch(&request.name, &raw, &client).await {
+            Ok(response) => Ok(response),
+            Err(CallError::Refused(refusal)) => Ok(reply::refused(&refusal).into()),
+            Err(CallError::Protocol(error)) => Err(error),
         }
     }
 }
@@ -216,6 +204,8 @@ impl ClientSide<'_> {
             ElicitationAction::Accept => "accept",
             ElicitationAction::Decline => "decline",
             ElicitationAction::Cancel => "cancel",
+            // An action of a later revision is no answer that we know how to use.
+            _ => "unknown",
         };
         Ok(Elicited { action: action.into(), content: answer.content })
     }

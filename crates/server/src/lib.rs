@@ -2,5 +2,6 @@
 //! the command line.
 
 pub mod handler;
+pub mod serve;
 pub mod tools;
 pub mod wire;
