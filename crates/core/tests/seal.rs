@@ -8,7 +8,9 @@ use counterfoil_core::fingerprint::{KeyId, KeyRing, SecretKey};
 use counterfoil_core::seal::{
     Expected, MAX_SEALED_BYTES, SealError, StateClaims, StateRefused, open, seal,
 };
+use hmac::{Hmac, KeyInit, Mac};
 use proptest::prelude::*;
+use sha2::Sha256;
 
 const DIGEST: [u8; 32] = [0xab; 32];
 const ISSUED_AT_MS: i64 = 1_000_000;
@@ -165,6 +167,53 @@ fn forged_texts_are_refused_alike() {
     check(&format!("cf1.{}", "A".repeat(MAX_SEALED_BYTES)));
     check(&"A".repeat(10 << 20));
     assert!(!StateRefused.to_string().contains("expired"));
+}
+
+/// Seals any payload, as a holder of the key could.
+fn sealed_by_hand(payload: &[u8]) -> String {
+    let hmac = |key: &[u8], parts: [&[u8]; 2]| {
+        let mut mac = Hmac::<Sha256>::new_from_slice(key).unwrap();
+        parts.iter().for_each(|part| mac.update(part));
+        mac.finalize().into_bytes()
+    };
+    let master: [u8; 32] = std::array::from_fn(|i| i as u8);
+    let sealing_key = hmac(&master, [b"counterfoil sealed state key v1\0", b""]);
+    let mut body = [&7_u32.to_be_bytes(), payload].concat();
+    let mac = hmac(&sealing_key, [b"cf1.", &body]);
+    body.extend_from_slice(&mac);
+    format!("cf1.{}", URL_SAFE_NO_PAD.encode(body))
+}
+
+#[test]
+fn signed_nonsense_is_refused_as_well() {
+    // Promise: even a good signature opens only exact claims, and no text past the limit.
+    let payload = |tenant_bytes: usize| {
+        let mut payload = Vec::new();
+        for text in ["op-7", &"t".repeat(tenant_bytes), "alice", "tools/call", "create_issue", "1"]
+        {
+            payload.extend_from_slice(&u32::try_from(text.len()).unwrap().to_be_bytes());
+            payload.extend_from_slice(text.as_bytes());
+        }
+        payload.extend_from_slice(&[0xab; 32 + 3 * 8 + 16]);
+        payload
+    };
+    let check = |payload: &[u8], opens: bool| {
+        let sealed = sealed_by_hand(payload);
+        assert_eq!(open(&ring(), &sealed).is_ok(), opens, "{} bytes", sealed.len());
+    };
+    check(&payload(4), true);
+    check(&payload(2800), true);
+    check(&payload(4000), false);
+    for length in 0..payload(4).len() {
+        check(&payload(4)[..length], false);
+    }
+    check(&[payload(4), vec![0]].concat(), false);
+    let mut not_utf8 = payload(4);
+    not_utf8[4] = 0xff;
+    check(&not_utf8, false);
+    let mut length_past_the_end = payload(4);
+    length_past_the_end[0] = 0xff;
+    check(&length_past_the_end, false);
 }
 
 #[test]

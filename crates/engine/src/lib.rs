@@ -11,5 +11,5 @@ mod state;
 
 pub use counterfoil_store::{Clock, LocalEffect as Effect, SystemClock};
 pub use engine::{Engine, FirstRound};
-pub use reply::{Failure, Settled};
+pub use reply::{Settled, refusal_from_store};
 pub use state::StateBinding;
