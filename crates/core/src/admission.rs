@@ -3,9 +3,7 @@
 
 use crate::canonical::CanonicalError;
 use crate::fingerprint::{CallBinding, KeyRing, Profile, call_fingerprint, fingerprint};
-use crate::identity::{
-    BootId, Caller, Nonce, OperationId, OperationKey, ToolId, ToolVersion,
-};
+use crate::identity::{BootId, Caller, Nonce, OperationId, OperationKey, ToolId, ToolVersion};
 use crate::json::Value;
 use crate::limits::MAX_ID_AHEAD;
 use crate::operation::State;
@@ -154,6 +152,14 @@ impl Admitted {
         self.bindings.first().expect("a key ring has its active key, and admit() puts it first")
     }
 
+    /// The call fingerprint under whichever key makes it equal to `digest`, else under the active
+    /// key: what was bound to this call before the active key changed is still recognised.
+    #[must_use]
+    pub fn call_digest_like(&self, digest: &[u8; 32]) -> [u8; 32] {
+        let made = self.bindings.iter().map(|binding| binding.call.to_bytes());
+        made.clone().find(|call| call == digest).unwrap_or_else(|| self.binding().call.to_bytes())
+    }
+
     /// Whether the call may still write.
     #[must_use]
     pub const fn authority(&self) -> Authority {
@@ -284,3 +290,7 @@ fn check_embedded_time(call: &Admitted, time: LedgerTime) -> Result<(), Refusal>
     }
     Ok(())
 }
+
+#[cfg(test)]
+#[path = "admission_tests.rs"]
+mod tests;

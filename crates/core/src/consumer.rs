@@ -130,15 +130,11 @@ fn check_effect(seen: &Observation) -> Result<(), NotBelieved> {
     sorted.sort_unstable();
     sorted.dedup();
     ensure(sorted.len() == ids.len(), || "matchingIds names a row twice".into())?;
-    ensure(ids.len() <= 1, || {
-        format!("matchingIds names {} rows for one operation", ids.len())
-    })?;
+    ensure(ids.len() <= 1, || format!("matchingIds names {} rows for one operation", ids.len()))?;
     match seen.state {
-        ObservedState::Unknown => {
-            ensure(ids.is_empty() && seen.stored_result.is_none(), || {
-                "the state is unknown, and yet rows or a result are claimed".into()
-            })
-        }
+        ObservedState::Unknown => ensure(ids.is_empty() && seen.stored_result.is_none(), || {
+            "the state is unknown, and yet rows or a result are claimed".into()
+        }),
         ObservedState::NotApplied => ensure(ids.is_empty(), || {
             "the state is not_applied, and yet a row of the effect is claimed".into()
         }),

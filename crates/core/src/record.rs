@@ -1,7 +1,9 @@
 //! The stub that is kept: one operation's record as a store reads it back.
 
 use crate::fingerprint::{Fingerprint, KeyId, Profile};
-use crate::identity::{BootId, Nonce, OperationId, OperationKey, Principal, Tenant, ToolId, ToolVersion};
+use crate::identity::{
+    BootId, Nonce, OperationId, OperationKey, Principal, Tenant, ToolId, ToolVersion,
+};
 use crate::operation::State;
 use crate::time::Timestamp;
 

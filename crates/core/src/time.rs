@@ -6,15 +6,16 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
-/// The last instant that RFC 3339 can write: 9999-12-31T23:59:59.999Z.
-const MAX_MS: i64 = 253_402_300_799_999;
+/// The first and last instants that can be written in RFC 3339 with any zone offset: the year 0,
+/// and 9999-12-30T22:00:00Z.
+const RANGE_MS: std::ops::RangeInclusive<i64> = -62_167_219_200_000..=253_402_207_200_000;
 
 impl Timestamp {
-    /// From milliseconds since the Unix epoch, held within what RFC 3339 can write
-    /// (years 0 to 9999).
+    /// From milliseconds since the Unix epoch, held within what RFC 3339 can write with any offset
+    /// (the years 0 to 9999).
     #[must_use]
     pub fn from_ms(ms: i64) -> Self {
-        Self(ms.clamp(-62_167_219_200_000, MAX_MS))
+        Self(ms.clamp(*RANGE_MS.start(), *RANGE_MS.end()))
     }
 
     /// Milliseconds since the Unix epoch.
@@ -33,7 +34,8 @@ impl Timestamp {
     /// How long after `earlier` this instant is; zero if it is not after it.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
-        u64::try_from(self.0.saturating_sub(earlier.0)).map_or(Duration::ZERO, Duration::from_millis)
+        u64::try_from(self.0.saturating_sub(earlier.0))
+            .map_or(Duration::ZERO, Duration::from_millis)
     }
 
     /// RFC 3339 in UTC with milliseconds, for example `2026-01-31T09:30:00.000Z`.
@@ -68,7 +70,9 @@ pub struct Span(Duration);
 
 /// Why a span was refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[error("{seconds} s is not a usable time span: it must be finite, at least 1 ms and at most 100 years")]
+#[error(
+    "{seconds} s is not a usable time span: it must be finite, at least 1 ms and at most 100 years"
+)]
 pub struct InvalidSpan {
     seconds: f64,
 }
@@ -160,6 +164,7 @@ mod tests {
         let end = Timestamp::from_ms(i64::MAX);
         assert_eq!(end.plus(Duration::from_secs(1)), end);
         assert_eq!(Timestamp::from_ms(5).since(Timestamp::from_ms(9)), Duration::ZERO);
-        assert!(end.to_rfc3339().starts_with("9999-12-31"));
+        assert!(end.to_rfc3339().starts_with("9999-12-30"));
+        assert!(Timestamp::from_ms(i64::MIN).to_rfc3339().starts_with("0000-01-01"));
     }
 }

@@ -1,1 +1,15 @@
-//! Placeholder.
+//! The async shell: admit, execute, observe. One path for every local effect; it holds the keys,
+//! the randomness and the tasks, and leaves every decision to the core and every write to the
+//! store.
+//!
+//! An embedder makes an [`Engine`] over a store, implements [`Effect`] for its own table, and calls
+//! [`Engine::execute`]; `examples/refund_desk.rs` is a whole server in a page.
+
+mod engine;
+mod reply;
+mod state;
+
+pub use counterfoil_store::{Clock, LocalEffect as Effect, SystemClock};
+pub use engine::{Engine, FirstRound};
+pub use reply::{Settled, refusal_from_store};
+pub use state::StateBinding;

@@ -1,6 +1,11 @@
-//! The counterfoil server.
+//! The server behind the `counterfoil` binary: the MCP wire, the built-in tools, configuration and
+//! the command line.
 
 pub mod config;
 pub mod data_dir;
+pub mod handler;
 pub mod keys;
 pub mod mounts;
+pub mod serve;
+pub mod tools;
+pub mod wire;

@@ -1,0 +1,254 @@
+//! The one path of a call: admit, execute, observe.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use counterfoil_core::admission::{
+    Admitted, Attempt, Call, Decision, LedgerTime, decide_first_round,
+};
+use counterfoil_core::fingerprint::KeyRing;
+use counterfoil_core::identity::{BackendId, BootId, Caller, Nonce, OperationId, OperationKey};
+use counterfoil_core::observation::{Observation, Snapshot, observe};
+use counterfoil_core::operation::State;
+use counterfoil_core::record::Record;
+use counterfoil_core::refusal::{Code, Refusal};
+use counterfoil_core::time::{Lifetimes, Timestamp};
+use counterfoil_store::{Answer, Finish, LocalEffect, Store, StoreError, Submission};
+use tokio_util::task::TaskTracker;
+
+use crate::reply::{Settled, refusal_from_store};
+
+/// The shell around core and store. Cheap to share behind an [`Arc`].
+#[derive(Debug)]
+pub struct Engine {
+    store: Arc<dyn Store>,
+    keys: KeyRing,
+    lifetimes: Lifetimes,
+    boot: BootId,
+    tasks: TaskTracker,
+}
+
+/// What the first round of a call finds.
+#[derive(Debug, Clone, PartialEq)]
+pub enum FirstRound {
+    /// No record: a continuation may be issued, or the effect made.
+    Fresh,
+    /// The effect was made by an equal call: here is its result, and nothing is to be asked.
+    Settled(Box<Settled>),
+}
+
+/// Between two tries of a step that must not be lost.
+const FINISH_RETRY: std::ops::Range<Duration> =
+    Duration::from_millis(20)..Duration::from_millis(1000);
+
+impl Engine {
+    /// Binds the keys to the ledger.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the keys do not fit the ledger or it cannot be used.
+    pub async fn open(
+        store: Arc<dyn Store>,
+        keys: KeyRing,
+        lifetimes: Lifetimes,
+    ) -> Result<Self, StoreError> {
+        store.bind_keys(&keys).await?;
+        let boot = BootId::from_bytes(random());
+        Ok(Self { store, keys, lifetimes, boot, tasks: TaskTracker::new() })
+    }
+
+    /// The ledger's ID.
+    #[must_use]
+    pub fn backend_id(&self) -> &BackendId {
+        self.store.backend_id()
+    }
+
+    /// The keys that the ledger is bound to.
+    #[must_use]
+    pub const fn keys(&self) -> &KeyRing {
+        &self.keys
+    }
+
+    /// The lifetimes of what this engine issues.
+    #[must_use]
+    pub const fn lifetimes(&self) -> Lifetimes {
+        self.lifetimes
+    }
+
+    /// The ledger's time.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.store.now()
+    }
+
+    /// Makes the call's fingerprints and gives the attempt its identities. Reads and writes
+    /// nothing.
+    ///
+    /// # Errors
+    /// [`Refusal`] if the arguments have no canonical form.
+    pub fn admit(&self, call: &Call<'_>) -> Result<Admitted, Refusal> {
+        let attempt = Attempt {
+            key: OperationKey::from_bytes(time_ordered(self.store.now())),
+            nonce: Nonce::from_bytes(random()),
+            boot: self.boot,
+        };
+        Admitted::admit(call, &self.keys, self.lifetimes.retention, attempt)
+    }
+
+    /// Looks whether an equal call was made before. Writes nothing.
+    ///
+    /// # Errors
+    /// [`Refusal`] if the ID is bound to another request, expired, unfinished or in doubt, or the
+    /// ledger cannot be read.
+    pub async fn first_round(&self, call: &Admitted) -> Result<FirstRound, Refusal> {
+        let id = call.operation_id();
+        let snapshot = self.look_up(call.caller(), id).await?;
+        let record = match &snapshot {
+            Snapshot::Found { record, .. } => Some(&**record),
+            Snapshot::Absent => None,
+            Snapshot::Quarantined => return Err(quarantined(id)),
+        };
+        let time = LedgerTime { now: self.store.now(), horizon: self.store.horizon() };
+        match (decide_first_round(call, record, time), record) {
+            (Decision::Refuse(refusal), _) => Err(refusal),
+            (Decision::Replay, Some(record)) => {
+                Ok(FirstRound::Settled(Box::new(Settled::from_committed(record.clone(), true))))
+            }
+            (Decision::Replay | Decision::Fresh, _) => Ok(FirstRound::Fresh),
+        }
+    }
+
+    /// Makes the effect once, or gives the result of the call that made it.
+    ///
+    /// The work runs in a task of the engine: a caller that goes away takes nothing with it.
+    ///
+    /// # Errors
+    /// [`Refusal`] in the caller's terms. After `store_unavailable` the same call may be sent
+    /// again.
+    pub async fn execute(
+        self: &Arc<Self>,
+        admitted: Admitted,
+        effect: Arc<dyn LocalEffect>,
+    ) -> Result<Settled, Refusal> {
+        let engine = Arc::clone(self);
+        let id = admitted.operation_id().clone();
+        let task = self.tasks.spawn(async move { engine.run(admitted, effect).await });
+        task.await.unwrap_or_else(|_| {
+            // The task panicked after handing its work to the store: nobody here knows the end.
+            Err(Refusal::in_progress(id))
+        })
+    }
+
+    async fn run(
+        &self,
+        admitted: Admitted,
+        effect: Arc<dyn LocalEffect>,
+    ) -> Result<Settled, Refusal> {
+        let id = admitted.operation_id().clone();
+        let submission = Submission { admitted, effect: Arc::clone(&effect) };
+        let committed = self
+            .store
+            .submit(submission)
+            .await
+            .map_err(|error| refusal_from_store(&error, Some(&id)))?;
+        match committed.into_answer() {
+            Answer::Refused(refusal) => Err(refusal),
+            Answer::Replayed(record) => Ok(Settled::from_committed(*record, true)),
+            Answer::Fresh(record) if matches!(record.state, State::InProgress(_)) => {
+                self.finish(*record, effect).await
+            }
+            Answer::Fresh(record) => Ok(Settled::from_committed(*record, false)),
+        }
+    }
+
+    /// Runs the step after a first commit. It is tried for as long as the process lives: a first
+    /// step is never left alone because the ledger was busy for a while.
+    async fn finish(
+        &self,
+        record: Record,
+        effect: Arc<dyn LocalEffect>,
+    ) -> Result<Settled, Refusal> {
+        let id = record.operation_id.clone();
+        let Some(owner) = record.owner else { return Err(Refusal::in_progress(id)) };
+        let mut pause = FINISH_RETRY.start;
+        loop {
+            let finish = Finish {
+                key: record.key,
+                boot: owner.boot,
+                fence: owner.fence,
+                effect: Arc::clone(&effect),
+            };
+            match self.store.finish(finish).await.map(counterfoil_store::Committed::into_answer) {
+                Ok(Answer::Fresh(record)) => return Ok(Settled::from_committed(*record, false)),
+                Ok(Answer::Replayed(record)) => return Ok(Settled::from_committed(*record, true)),
+                Ok(Answer::Refused(refusal)) => return Err(refusal),
+                Err(StoreError::Closed) => return Err(Refusal::in_progress(id)),
+                Err(error) => {
+                    tracing::warn!(%error, "an operation's last step waits for the ledger");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(FINISH_RETRY.end);
+                }
+            }
+        }
+    }
+
+    /// What the caller may know of an operation. Reads one snapshot and writes nothing.
+    ///
+    /// # Errors
+    /// [`Refusal`] with `store_unavailable` if the ledger cannot be read.
+    pub async fn observe(
+        &self,
+        caller: &Caller,
+        operation_id: &OperationId,
+    ) -> Result<Observation, Refusal> {
+        let snapshot = self.look_up(caller, operation_id).await?;
+        if snapshot == Snapshot::Quarantined {
+            tracing::error!("a damaged record was met; run `counterfoil store check`");
+        }
+        Ok(observe(caller, operation_id, self.backend_id(), &snapshot, self.store.now()))
+    }
+
+    async fn look_up(&self, caller: &Caller, id: &OperationId) -> Result<Snapshot, Refusal> {
+        let read = self.store.look_up(&caller.tenant, id).await;
+        read.map_err(|error| refusal_from_store(&error, Some(id)))
+    }
+
+    /// Waits until every effect that was begun is settled, at most `limit`; says whether all were.
+    pub async fn drain(&self, limit: Duration) -> bool {
+        self.tasks.close();
+        tokio::time::timeout(limit, self.tasks.wait()).await.is_ok()
+    }
+
+    /// Closes the ledger after what is queued is committed.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the last batch failed.
+    pub async fn close(&self) -> Result<(), StoreError> {
+        self.store.close().await
+    }
+}
+
+fn quarantined(id: &OperationId) -> Refusal {
+    Refusal::new(
+        Code::OperationInDoubt,
+        "the record of this operation fails its own checks, and nothing was done; an operator must \
+         run `counterfoil store check`",
+        Some(id.clone()),
+    )
+}
+
+/// 16 random bytes.
+pub(crate) fn random() -> [u8; 16] {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).expect("the system has randomness; without it nothing is safe");
+    bytes
+}
+
+/// A UUIDv7 (RFC 9562, section 5.7) for `now`.
+fn time_ordered(now: Timestamp) -> [u8; 16] {
+    let mut bytes = random();
+    let ms = u64::try_from(now.as_ms()).unwrap_or(0).to_be_bytes();
+    bytes[..6].copy_from_slice(&ms[2..]);
+    bytes[6] = 0x70 | (bytes[6] & 0x0f);
+    bytes[8] = 0x80 | (bytes[8] & 0x3f);
+    bytes
+}

@@ -1,0 +1,80 @@
+//! The demo's hidden server: the real one, which in one mode dies in place of writing the reply
+//! that says `applied`. The product's own `serve` has no such switch.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use clap::Args;
+use tokio::io::AsyncWrite;
+
+/// The exit code of a server that died after its commit and before its reply.
+pub const EXIT_BEFORE_REPLY: i32 = 70;
+
+/// What the child does with its replies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Sends them.
+    Serve,
+    /// Dies before the first one that says that an effect was applied.
+    LoseReply,
+}
+
+/// The hidden command's arguments.
+#[derive(Debug, Args)]
+pub struct DemoChildArgs {
+    /// Where the ledger is.
+    #[arg(long)]
+    pub data_dir: PathBuf,
+    /// Who asks.
+    #[arg(long)]
+    pub principal: String,
+    /// Die before the reply that says `applied`.
+    #[arg(long)]
+    pub lose_reply: bool,
+}
+
+/// The command line that starts the child.
+#[must_use]
+pub fn arguments(data_dir: &Path, principal: &str, mode: Mode) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> =
+        vec!["demo-child".into(), "--data-dir".into(), data_dir.into()];
+    arguments.extend(["--principal".into(), principal.into()]);
+    if mode == Mode::LoseReply {
+        arguments.push("--lose-reply".into());
+    }
+    arguments
+}
+
+/// A writer that ends the process in place of writing a frame that says `applied`.
+#[derive(Debug)]
+pub struct VanishingReply<W>(pub W);
+
+impl<W: AsyncWrite + Unpin> AsyncWrite for VanishingReply<W> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        if says_applied(bytes) {
+            std::process::exit(EXIT_BEFORE_REPLY);
+        }
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+/// Whether the frame is the reply of a call that made its effect.
+fn says_applied(frame: &[u8]) -> bool {
+    serde_json::from_slice::<serde_json::Value>(frame).is_ok_and(|message| {
+        message.pointer("/result/structuredContent/state").is_some_and(|state| state == "applied")
+    })
+}

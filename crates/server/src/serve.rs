@@ -1,0 +1,94 @@
+//! Runs one ledger over stdio from the first byte to the last commit.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use counterfoil_core::identity::Caller;
+use counterfoil_engine::Engine;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_util::sync::CancellationToken;
+
+use crate::handler::Handler;
+use crate::wire::{self, Ended, ServeError, StdioTransport, WireLimits};
+
+/// Serves MCP on a pair of byte streams until the client leaves or `shutdown` is cancelled, then
+/// waits for every effect that was begun and closes the ledger.
+///
+/// # Errors
+/// [`ServeError`] if the handshake failed. The ledger is drained and closed all the same.
+pub async fn stdio<R, W>(
+    engine: Arc<Engine>,
+    caller: Caller,
+    (input, output): (R, W),
+    limits: WireLimits,
+    shutdown: CancellationToken,
+) -> Result<Ended, ServeError>
+where
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    let input_closed = CancellationToken::new();
+    let input = WatchedInput { input, closed: input_closed.clone() };
+    let handler = Handler::new(Arc::clone(&engine), caller, input_closed);
+    let transport = StdioTransport::spawn(input, output, limits, shutdown);
+    let ended = wire::serve(handler, transport).await;
+    finish(&engine, limits.drain_limit).await;
+    ended
+}
+
+async fn finish(engine: &Engine, limit: Duration) {
+    if !engine.drain(limit).await {
+        tracing::error!(
+            limit_s = limit.as_secs(),
+            "effects were still unsettled at the drain limit; their operations stay unknown"
+        );
+    }
+    if let Err(error) = engine.close().await {
+        tracing::error!(%error, "the ledger did not close cleanly");
+    }
+}
+
+/// Cancelled on SIGTERM or SIGINT.
+///
+/// # Errors
+/// [`std::io::Error`] if the handlers cannot be installed.
+pub fn shutdown_signal() -> std::io::Result<CancellationToken> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut term = signal(SignalKind::terminate())?;
+    let mut int = signal(SignalKind::interrupt())?;
+    let token = CancellationToken::new();
+    let cancelled = token.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = int.recv() => {}
+        }
+        cancelled.cancel();
+    });
+    Ok(token)
+}
+
+/// Tells when the client can send nothing more.
+struct WatchedInput<R> {
+    input: R,
+    closed: CancellationToken,
+}
+
+impl<R: AsyncRead + Unpin> AsyncRead for WatchedInput<R> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.input).poll_read(cx, buffer);
+        match &polled {
+            Poll::Ready(Ok(())) if buffer.filled().len() == before => self.closed.cancel(),
+            Poll::Ready(Err(_)) => self.closed.cancel(),
+            _ => {}
+        }
+        polled
+    }
+}

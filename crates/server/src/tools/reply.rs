@@ -1,0 +1,137 @@
+//! The replies of our own tools: one shape for success, refusal and observation, rendered from the
+//! committed record or from the refusal and from nothing else.
+
+use counterfoil_core::observation::Observation;
+use counterfoil_core::refusal::{Refusal, Retry};
+use counterfoil_engine::Settled;
+use rmcp::ErrorData;
+use rmcp::model::{CallToolResult, Implementation, MetaObject};
+use serde_json::{Map, Value, json};
+
+use crate::wire::meta;
+
+/// This server, as it names itself.
+#[must_use]
+pub fn server_info() -> Implementation {
+    Implementation::new("counterfoil", env!("CARGO_PKG_VERSION")).with_title("Counterfoil")
+}
+
+/// The `_meta` that every own result carries.
+#[must_use]
+pub fn own_meta() -> MetaObject {
+    let mut own = MetaObject::new();
+    let info = serde_json::to_value(server_info()).expect("an Implementation is plain JSON");
+    own.0.insert(meta::SERVER_INFO.into(), info);
+    own
+}
+
+/// The result of an operation that is settled.
+#[must_use]
+pub fn settled(settled: &Settled) -> CallToolResult {
+    let result = settled.result_json().map_or(Value::Null, |text| {
+        serde_json::from_str(text).expect("a stored result is one JSON value")
+    });
+    let mut body = Map::new();
+    body.insert("operationId".into(), settled.operation_id().as_str().into());
+    body.insert("state".into(), settled.state().as_str().into());
+    body.insert("replayed".into(), settled.replayed().into());
+    body.insert("result".into(), result);
+    if let Some(id) = settled.effect_id() {
+        body.insert("effectId".into(), id.into());
+    }
+    let operation = Operation {
+        id: settled.operation_id().as_str(),
+        state: settled.state().as_str(),
+        replayed: settled.replayed(),
+        retry: settled.retry(),
+    };
+    finished(CallToolResult::structured(Value::Object(body)), Some(&operation))
+}
+
+/// A refusal as a tool error: agents do not see headers, so the text says it too.
+#[must_use]
+pub fn refused(refusal: &Refusal) -> CallToolResult {
+    let id = refusal.operation_id().map(|id| id.as_str());
+    let body = json!({
+        "error": {
+            "code": refusal.code().as_str(),
+            "message": refusal.message(),
+            "operationId": id,
+            "retry": refusal.retry().as_str(),
+        }
+    });
+    let operation = id.map(|id| Operation {
+        id,
+        state: "unknown",
+        replayed: false,
+        retry: refusal.retry(),
+    });
+    finished(CallToolResult::structured_error(body), operation.as_ref())
+}
+
+/// The account that a status call gives.
+#[must_use]
+pub fn observed(observation: &Observation) -> CallToolResult {
+    let body = serde_json::to_value(observation).expect("an observation is plain JSON");
+    let operation = Operation {
+        id: &observation.operation_id,
+        state: observation.state.as_str(),
+        replayed: false,
+        retry: observation.retry(),
+    };
+    finished(CallToolResult::structured(body), Some(&operation))
+}
+
+/// The user was asked and said no: nothing was written, and the same ID may be used again.
+#[must_use]
+pub fn not_accepted(operation_id: &str, action: &str) -> CallToolResult {
+    let body = json!({ "operationId": operation_id, "state": "unknown", "action": action });
+    let operation = Operation {
+        id: operation_id,
+        state: "unknown",
+        replayed: false,
+        retry: Retry::SameOperation,
+    };
+    finished(CallToolResult::structured(body), Some(&operation))
+}
+
+/// What `_meta["io.counterfoil/operation"]` says.
+#[derive(Debug, Clone, Copy)]
+pub struct Operation<'a> {
+    /// The operation.
+    pub id: &'a str,
+    /// The observed state.
+    pub state: &'a str,
+    /// Whether an earlier call made the effect.
+    pub replayed: bool,
+    /// What the caller may do next.
+    pub retry: Retry,
+}
+
+/// The `_meta` of a result that concerns an operation.
+#[must_use]
+pub fn operation_meta(operation: &Operation<'_>) -> MetaObject {
+    let mut all = own_meta();
+    all.extend(meta::operation_meta(
+        operation.id,
+        operation.state,
+        operation.replayed,
+        operation.retry.as_str(),
+    ));
+    all
+}
+
+fn finished(result: CallToolResult, operation: Option<&Operation<'_>>) -> CallToolResult {
+    result.with_meta(Some(operation.map_or_else(own_meta, operation_meta)))
+}
+
+/// A bad, foreign, expired or stripped continuation state: one answer, whatever the cause, so that
+/// nothing can be learned from it. An earlier leg may have committed, so the caller must ask.
+#[must_use]
+pub fn state_refused() -> ErrorData {
+    ErrorData::invalid_params(
+        "the continuation state is not usable for this request; ask get_operation_status what \
+         became of the operation",
+        Some(json!({ "retry": Retry::StatusOnly.as_str() })),
+    )
+}
