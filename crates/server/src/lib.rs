@@ -4,6 +4,7 @@
 pub mod cli;
 pub mod config;
 pub mod data_dir;
+pub mod demo;
 pub mod handler;
 pub mod keys;
 pub mod logging;
