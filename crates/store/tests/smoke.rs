@@ -1,6 +1,6 @@
 mod suite;
-use std::sync::Arc;
 use counterfoil_store::*;
+use std::sync::Arc;
 use suite::{calls::*, clock::*, effects::*};
 #[tokio::test]
 async fn smoke() {
@@ -9,7 +9,7 @@ async fn smoke() {
     o.clock = Arc::new(TestClock::new());
     o.tables = tables();
     let s = SqliteStore::open(&o).unwrap();
-    s.bind_keys(&ring(&[(1,1)])).await.unwrap();
+    s.bind_keys(&ring(&[(1, 1)])).await.unwrap();
     let c = call("a");
     println!("{:?}", s.submit(c.with(note("x"))).await);
     println!("{:?}", s.submit(c.with(note("x"))).await);
@@ -22,7 +22,10 @@ async fn smoke() {
     println!("{:#?}", s.audit(r.key).await);
     println!("{:?}", s.info().await);
     s.close().await.unwrap();
-    for f in std::fs::read_dir(dir.path()).unwrap() { let f=f.unwrap(); println!("{:?} {:?}", f.path(), f.metadata().unwrap()); }
+    for f in std::fs::read_dir(dir.path()).unwrap() {
+        let f = f.unwrap();
+        println!("{:?} {:?}", f.path(), f.metadata().unwrap());
+    }
     drop(s);
     let s = SqliteStore::open(&o).unwrap();
     println!("{:?}", s.submit(c.with(note("x"))).await);

@@ -47,7 +47,7 @@ and result; where there is one, also observation, refused, missing, doubt and ne
 /// Call one tool of an MCP server, once, and recover its result if the reply is lost.
 #[derive(Clone, clap::Args)]
 #[command(after_help = EXAMPLE)]
-pub struct CallArgs {
+pub(super) struct CallArgs {
     /// The tool to call
     pub tool: String,
     /// The tool's arguments, a JSON object; @FILE reads a file, - reads stdin
@@ -88,7 +88,7 @@ impl fmt::Debug for CallArgs {
 ///
 /// # Errors
 /// If stdout or stderr cannot be written.
-pub async fn run(args: CallArgs) -> anyhow::Result<Exit> {
+pub(super) async fn run(args: CallArgs) -> anyhow::Result<Exit> {
     let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
     run_on(args, &mut out, &mut err).await
 }
