@@ -1,1 +1,1 @@
-//! placeholder
+//! Keeps nothing: for trying things out and for tests. Being written.

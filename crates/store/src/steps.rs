@@ -199,8 +199,8 @@ pub(crate) fn resolve(
     said: &Resolve,
     now: Timestamp,
 ) -> Result<(Kept, &'static str), Resolved> {
-    let transition = step(Some(kept.record.state), Event::Resolve(said.verdict))
-        .map_err(Resolved::Illegal)?;
+    let transition =
+        step(Some(kept.record.state), Event::Resolve(said.verdict)).map_err(Resolved::Illegal)?;
     if let Some(owner) = kept.record.owner.filter(|owner| now < owner.lease_until) {
         return Err(Resolved::Owned { until: owner.lease_until });
     }
@@ -221,8 +221,7 @@ pub(crate) fn resolve(
     // A local effect has no sender beside its owner, whose lease has ended; a remote one may.
     let may_still_be_sent =
         matches!(kept.record.state, State::InProgress(Phase::Dispatched) | State::InDoubt);
-    let proved =
-        said.proof.is_some() || said.verdict == Verdict::Applied || !may_still_be_sent;
+    let proved = said.proof.is_some() || said.verdict == Verdict::Applied || !may_still_be_sent;
     let result = resolution_result(&kept.record, said);
     kept.settle(transition, result, now);
     kept.record.resolution = Some(if proved { Resolution::Proved } else { Resolution::Unproved });

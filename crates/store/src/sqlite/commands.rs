@@ -26,7 +26,8 @@ use crate::error::StoreError;
 use crate::keys::KeyCheck;
 use crate::steps::{
     AuditLine, COMPENSATED, COMPENSATION_FAILED, Kept, check_result, compensation_identity,
-    effect_failed, effect_words, finish_too_late, first_step, last_step, nothing_to_finish, resolve,
+    effect_failed, effect_words, finish_too_late, first_step, last_step, nothing_to_finish,
+    resolve,
 };
 use crate::tables::{Tables, is_identifier, is_reserved};
 
