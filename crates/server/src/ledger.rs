@@ -1,4 +1,4 @@
-//! Opens the ledger that the settings name, with its keys: for a server, or for an operator.
+//! Opens the ledger that the settings name, with its keys, for a server.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub async fn open_engine(settings: &Settings) -> Result<Arc<Engine>, LedgerError
         StoreKind::Memory => return Err(LedgerError::Stopped),
         StoreKind::Sqlite => {
             let dir = DataDir::prepare(settings.data_dir()?, settings.filesystem_override)?;
-            let store = open_file(settings, &dir.ledger(), true).await?;
+            let store = open_file(settings, &dir.ledger()).await?;
             let info = store.info().await?;
             let ring = keys::load_or_generate(&dir.keys(), settings.active_key, &info)?;
             (store, ring)
@@ -47,19 +47,10 @@ pub async fn open_engine(settings: &Settings) -> Result<Arc<Engine>, LedgerError
     Ok(Arc::new(Engine::open(store, ring, settings.lifetimes).await?))
 }
 
-/// Opens a ledger's file, which is made only if `create` is set.
-///
-/// # Errors
-/// [`LedgerError`]. A file that exists was not changed.
-pub async fn open_file(
-    settings: &Settings,
-    file: &Path,
-    create: bool,
-) -> Result<Arc<dyn Store>, LedgerError> {
+async fn open_file(settings: &Settings, file: &Path) -> Result<Arc<dyn Store>, LedgerError> {
     let mut options = SqliteOptions::new(file);
     options.backend_id.clone_from(&settings.backend_id);
     options.lock_wait = settings.lock_wait;
-    options.create = create;
     options.tables = issue_effect::tables();
     // Opening blocks for some milliseconds, longer while another process holds the file's lock.
     let opened = tokio::task::spawn_blocking(move || SqliteStore::open(&options));

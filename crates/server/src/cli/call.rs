@@ -22,14 +22,14 @@ const EXAMPLE: &str = "\
 Example: create an issue, and answer the question for its body
 
   counterfoil call create_issue --args '{\"title\":\"Broken link\"}' --answer body=Hello \\
-      -- counterfoil serve --db issues.db
+      -- counterfoil serve --stdio
 
 The operation's ID is written to the journal before anything is sent. If the reply is lost, the
 call is never sent again: `get_operation_status` is asked, and the stored result is printed. If
 even that does not settle it, the exit code is 3 and the command that asks again is printed:
 
   counterfoil call get_operation_status --args '{\"operation_id\":\"...\"}' \\
-      -- counterfoil serve --db issues.db
+      -- counterfoil serve --stdio
 
 This one only reads: it has no journal entry and no ID of its own.
 
