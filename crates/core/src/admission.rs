@@ -290,3 +290,7 @@ fn check_embedded_time(call: &Admitted, time: LedgerTime) -> Result<(), Refusal>
     }
     Ok(())
 }
+
+#[cfg(test)]
+#[path = "admission_tests.rs"]
+mod tests;

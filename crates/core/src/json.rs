@@ -21,7 +21,7 @@ pub const DEFAULT_MAX_BYTES: usize = 4 * 1024 * 1024;
 pub const DEFAULT_MAX_DEPTH: usize = 100;
 /// Longest string or key read by default, in bytes of its decoded UTF-8 (1 MiB).
 pub const DEFAULT_MAX_STRING_BYTES: usize = 1024 * 1024;
-/// Most members of one object, or elements of one array, read by default.
+/// Most members of objects and elements of arrays, in one text together, read by default.
 pub const DEFAULT_MAX_MEMBERS: usize = 100_000;
 /// Deepest nesting that is ever read, in levels, whatever the limits say: reading, copying, and
 /// dropping a value are recursive, and this keeps them well inside any thread's stack.
@@ -30,14 +30,15 @@ pub const DEPTH_CEILING: usize = 256;
 /// What [`parse`] accepts at most. A text at a limit is read; one past it is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JsonLimits {
-    /// Length of the whole text, in bytes. A value can take some 50 times its text in memory.
+    /// Length of the whole text, in bytes.
     pub max_bytes: usize,
     /// Nesting of arrays and objects, in levels: a bare scalar has none, `[]` has one. Values above
     /// [`DEPTH_CEILING`] count as the ceiling.
     pub max_depth: usize,
     /// Length of one string or key, in bytes of its decoded UTF-8.
     pub max_string_bytes: usize,
-    /// Count of members in one object, or of elements in one array.
+    /// Count of members of objects and elements of arrays, in the whole text together: it bounds
+    /// the memory that a value takes beyond its strings, at some 100 bytes each.
     pub max_members: usize,
 }
 
@@ -333,7 +334,7 @@ pub enum JsonErrorKind {
     TooDeep { max_depth: usize },
     #[error("a string is longer than the limit of {max_string_bytes} bytes; shorten it")]
     StringTooLong { max_string_bytes: usize },
-    #[error("more members than the limit of {max_members} per object or array; send fewer")]
+    #[error("more than {max_members} members and elements in all; send fewer")]
     TooManyMembers { max_members: usize },
     #[error("the text is longer than the limit of {max_bytes} bytes; send less")]
     TooLarge { max_bytes: usize },

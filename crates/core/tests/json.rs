@@ -134,6 +134,8 @@ fn limits_refuse_what_is_past_them_and_take_what_is_at_them() {
     check(r#"{"abcde":1}"#, Some((too_long, "$")));
     check("[1,2,3]", None);
     check("[1,2,3,4]", Some((too_many, "$")));
+    check("[[1],2]", None);
+    check("[[1],[2]]", Some((too_many, "$[1]")));
     check(r#"{"a":1,"b":1,"c":1}"#, None);
     check(r#"{"a":1,"b":1,"c":1,"d":1}"#, Some((too_many, "$")));
     check(&format!("1{}", " ".repeat(39)), None);

@@ -86,6 +86,8 @@ struct Reader<'a> {
     at: usize,
     limits: &'a JsonLimits,
     max_depth: usize,
+    /// Members and elements read so far.
+    members: usize,
 }
 
 fn read(bytes: &[u8], limits: &JsonLimits) -> Result<Value, Fault> {
@@ -96,7 +98,7 @@ fn read(bytes: &[u8], limits: &JsonLimits) -> Result<Value, Fault> {
     let text = std::str::from_utf8(bytes)
         .map_err(|error| Fault::new(error.valid_up_to(), JsonErrorKind::NotUtf8))?;
     let max_depth = limits.max_depth.min(DEPTH_CEILING);
-    let mut reader = Reader { text, at: 0, limits, max_depth };
+    let mut reader = Reader { text, at: 0, limits, max_depth, members: 0 };
     if text.starts_with('\u{feff}') {
         return Err(reader.syntax("no byte order mark before the value"));
     }
@@ -132,7 +134,7 @@ impl Reader<'_> {
             return Ok(Value::Object(Object::new()));
         }
         loop {
-            self.check_room(members.len())?;
+            self.check_room()?;
             if self.peek() != Some(b'"') {
                 return Err(self.syntax("a key in double quotes"));
             }
@@ -168,7 +170,7 @@ impl Reader<'_> {
             return Ok(Value::Array(elements));
         }
         loop {
-            self.check_room(elements.len())?;
+            self.check_room()?;
             let element = self.value(depth).map_err(|fault| fault.within_index(elements.len()))?;
             elements.push(element);
             self.skip_white_space();
@@ -193,9 +195,10 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Whether a container that has `members` may get one more.
-    fn check_room(&self, members: usize) -> Result<(), Fault> {
-        if members < self.limits.max_members {
+    /// Counts one more member or element of the whole text.
+    fn check_room(&mut self) -> Result<(), Fault> {
+        if self.members < self.limits.max_members {
+            self.members += 1;
             return Ok(());
         }
         let kind = JsonErrorKind::TooManyMembers { max_members: self.limits.max_members };

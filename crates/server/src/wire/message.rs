@@ -1,0 +1,196 @@
+//! From one frame to one JSON-RPC message, or to the fault that says why not.
+//!
+//! The envelope (`jsonrpc`, `id`, `method`) is judged here on the lossless tree; the SDK decodes
+//! only `method` and `params`, from the tree's own text, and so never sees an ID or a duplicate.
+
+use counterfoil_core::json::{self, JsonError, JsonErrorKind, JsonLimits, Object, Value};
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientNotification, ClientRequest, ErrorCode, GetExtensions,
+};
+
+use super::scan::Envelope;
+use super::{MAX_ID_BYTES, RawCall, WireId};
+
+/// One message of the client.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// Boxed, as is the reply: the SDK's enums are large.
+    Request(Box<ClientRequest>, WireId),
+    /// `notifications/cancelled`: the request it names, and the reason.
+    Cancel(WireId, Option<String>),
+    Notification(Box<ClientNotification>),
+    /// The client's answer to a request of ours.
+    Reply(Box<ClientJsonRpcMessage>),
+    /// Allowed to be dropped: a notification or an answer that the SDK cannot read.
+    Ignored(&'static str),
+}
+
+/// Why a frame is refused. The message names the rule and the remedy, never a value.
+#[derive(Debug, PartialEq)]
+pub(super) struct Fault {
+    pub(super) id: Option<WireId>,
+    pub(super) code: ErrorCode,
+    pub(super) message: String,
+}
+
+impl Fault {
+    pub(super) fn new(id: Option<WireId>, code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { id, code, message: message.into() }
+    }
+
+    /// A line that was longer than `max_bytes` and was not kept.
+    pub(super) fn oversized(envelope: Envelope, size_bytes: u64, max_bytes: usize) -> Self {
+        let message = format!(
+            "the frame has {size_bytes} bytes, past the limit of {max_bytes} bytes; send less"
+        );
+        Self::new(envelope.id, ErrorCode::PARSE_ERROR, message)
+    }
+}
+
+/// Reads one frame.
+///
+/// # Errors
+///
+/// -32700 if the bytes are not JSON, -32600 if the JSON is no JSON-RPC message that MCP has, and
+/// -32602 if the message is well formed but ambiguous, past a limit, or does not fit its method.
+pub(super) fn read(frame: &[u8], limits: &JsonLimits) -> Result<Message, Fault> {
+    let value = match json::parse(frame, limits) {
+        Ok(value) => value,
+        Err(error) => return Err(unreadable(frame, &error)),
+    };
+    let Value::Object(mut object) = value else {
+        let message = "a frame must be one JSON object; batches are not part of the served \
+                       protocol versions: send each message on its own line";
+        return Err(Fault::new(None, ErrorCode::INVALID_REQUEST, message));
+    };
+    let has_outcome = object.contains_key("result") || object.contains_key("error");
+    let method = object.remove("method");
+    if method.is_none() && has_outcome {
+        return read_reply(frame, &object);
+    }
+    let id = object.get("id").map(WireId::from_value);
+    let invalid =
+        |message: &str| Err(Fault::new(id.clone().flatten(), ErrorCode::INVALID_REQUEST, message));
+    if object.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
+        return invalid("member jsonrpc must be \"2.0\"");
+    }
+    let Some(Value::String(method)) = method else {
+        return invalid("member method must be there and be a string");
+    };
+    if has_outcome {
+        return invalid("a request must have neither result nor error");
+    }
+    let params = object.remove("params");
+    match id {
+        None => Ok(read_notification(&method, params.as_ref())),
+        Some(None) => Err(Fault::new(
+            None,
+            ErrorCode::INVALID_REQUEST,
+            format!("member id must be a string or an integer of at most {MAX_ID_BYTES} bytes"),
+        )),
+        Some(Some(id)) => read_request(id, &method, params),
+    }
+}
+
+fn unreadable(frame: &[u8], error: &JsonError) -> Fault {
+    let code = match error.kind {
+        JsonErrorKind::NotUtf8
+        | JsonErrorKind::Syntax { .. }
+        | JsonErrorKind::TrailingData
+        | JsonErrorKind::TooLarge { .. } => ErrorCode::PARSE_ERROR,
+        JsonErrorKind::DuplicateKey
+        | JsonErrorKind::UnpairedSurrogate
+        | JsonErrorKind::TooDeep { .. }
+        | JsonErrorKind::StringTooLong { .. }
+        | JsonErrorKind::TooManyMembers { .. } => ErrorCode::INVALID_PARAMS,
+    };
+    Fault::new(Envelope::of(frame).id, code, error.to_string())
+}
+
+fn read_reply(frame: &[u8], object: &Object) -> Result<Message, Fault> {
+    // A fault here must not carry the ID: see `Envelope`.
+    if object.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
+        let message = "member jsonrpc of an answer must be \"2.0\"";
+        return Err(Fault::new(None, ErrorCode::INVALID_REQUEST, message));
+    }
+    Ok(match serde_json::from_slice(frame) {
+        Ok(reply) => Message::Reply(Box::new(reply)),
+        Err(_) => Message::Ignored("an answer that the SDK cannot read"),
+    })
+}
+
+fn read_notification(method: &str, params: Option<&Value>) -> Message {
+    if method == "notifications/cancelled" {
+        let id = params.and_then(|params| params.get("requestId")).and_then(WireId::from_value);
+        let reason = params.and_then(|params| params.get("reason")).and_then(Value::as_str);
+        return match id {
+            Some(id) => Message::Cancel(id, reason.map(str::to_owned)),
+            None => Message::Ignored("a cancellation without a request ID"),
+        };
+    }
+    match serde_json::from_str(&sdk_text(method, params)) {
+        Ok(notification) => Message::Notification(Box::new(notification)),
+        Err(_) => Message::Ignored("a notification that the SDK cannot read"),
+    }
+}
+
+fn read_request(id: WireId, method: &str, params: Option<Value>) -> Result<Message, Fault> {
+    if params.as_ref().is_some_and(|params| params.as_object().is_none()) {
+        return Err(Fault::new(Some(id), ErrorCode::INVALID_PARAMS, "params must be an object"));
+    }
+    let mut request = match serde_json::from_str(&sdk_text(method, params.as_ref())) {
+        // What fits no typed request decodes as a custom one, and would then be answered as if the
+        // method did not exist.
+        Ok(ClientRequest::CustomRequest(_)) if TYPED_METHODS.contains(&method) => {
+            return Err(misfit(id, method));
+        }
+        Ok(request) => request,
+        Err(_) => return Err(misfit(id, method)),
+    };
+    request.extensions_mut().insert(RawCall::new(id.clone(), params));
+    Ok(Message::Request(Box::new(request), id))
+}
+
+fn misfit(id: WireId, method: &str) -> Fault {
+    // `method` is repeated only where it is one of ours; an unknown one may be anything.
+    let name = TYPED_METHODS.iter().find(|known| **known == method);
+    let message = match name {
+        Some(name) => format!("params do not fit method {name}: see its schema"),
+        None => "params cannot be read: a number may be out of range".to_owned(),
+    };
+    Fault::new(Some(id), ErrorCode::INVALID_PARAMS, message)
+}
+
+/// What the SDK decodes: the method first, so that its untagged unions fail fast.
+fn sdk_text(method: &str, params: Option<&Value>) -> String {
+    let method = Value::from(method).to_json();
+    match params {
+        Some(params) => format!("{{\"method\":{method},\"params\":{}}}", params.to_json()),
+        None => format!("{{\"method\":{method}}}"),
+    }
+}
+
+/// The methods for which the SDK has a request type.
+const TYPED_METHODS: &[&str] = &[
+    "completion/complete",
+    "initialize",
+    "logging/setLevel",
+    "ping",
+    "prompts/get",
+    "prompts/list",
+    "resources/directory/read",
+    "resources/list",
+    "resources/read",
+    "resources/subscribe",
+    "resources/templates/list",
+    "resources/unsubscribe",
+    "server/discover",
+    "skills/get",
+    "skills/list",
+    "subscriptions/listen",
+    "tasks/cancel",
+    "tasks/get",
+    "tasks/update",
+    "tools/call",
+    "tools/list",
+];
