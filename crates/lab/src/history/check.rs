@@ -47,7 +47,7 @@ pub fn check(history: &[Event], physical: &Physical) -> Vec<Violation> {
         let mut report = |rule, found: Option<String>| {
             violations.extend(found.map(|found| Violation {
                 rule,
-                operation_id: id.clone(),
+                operation_id: (*id).clone(),
                 found,
             }));
         };
