@@ -116,6 +116,22 @@ pub enum OpenRefused {
         /// The file.
         path: PathBuf,
     },
+    /// A table that the program declares cannot be made, or is there with other columns.
+    #[error("the program's table declarations do not fit {}: {problem}", .path.display())]
+    Tables {
+        /// The file.
+        path: PathBuf,
+        /// The table and the rule.
+        problem: String,
+    },
+    /// The embedder's own schema failed and was rolled back.
+    #[error("the embedder's schema could not be run in {}: {cause}; it was rolled back whole", .path.display())]
+    EmbedderSchema {
+        /// The file.
+        path: PathBuf,
+        /// SQLite's words.
+        cause: String,
+    },
     /// The keys do not fit the ledger.
     #[error("{0}")]
     Keys(KeyProblem),

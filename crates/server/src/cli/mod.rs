@@ -30,7 +30,6 @@ the flag --lifetimes-state. A SPAN is a number of seconds, or such as 10m, 36h, 
 #[derive(Debug, Parser)]
 #[command(name = "counterfoil", version, about = ABOUT, max_term_width = 100)]
 #[command(after_help = EXIT_CODES_HELP, after_long_help = format!("{SETTINGS_HELP}\n{EXIT_CODES_HELP}"))]
-#[command(propagate_version = true, disable_help_subcommand = false)]
 struct Cli {
     /// What is logged to stderr: off, error, warn, info, debug, trace, or such as
     /// counterfoil_store=debug,warn [default: warn]
