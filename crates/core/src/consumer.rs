@@ -16,6 +16,18 @@ pub enum Submission {
     Unknown,
 }
 
+impl Submission {
+    /// The word in what is printed.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NotAdmitted => "not_admitted",
+            Self::Admitted => "admitted",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
 /// What a client knows of the effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
@@ -29,6 +41,19 @@ pub enum Effect {
     Unknown,
 }
 
+impl Effect {
+    /// The word in what is printed.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NotApplied => "not_applied",
+            Self::Applied => "applied",
+            Self::Partial => "partial",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
 /// What a client does next. There is deliberately no action that sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
@@ -38,6 +63,18 @@ pub enum Action {
     ReturnStoredResult,
     /// Nothing more can be learned here; a person decides.
     Stop,
+}
+
+impl Action {
+    /// The word in what is printed.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Reconcile => "reconcile",
+            Self::ReturnStoredResult => "return_stored_result",
+            Self::Stop => "stop",
+        }
+    }
 }
 
 /// Both axes, and what follows from them.
@@ -91,6 +128,7 @@ pub fn accept(expected: &Expected, seen: &Observation) -> Result<Belief, NotBeli
     ensure(seen.authoritative == settled, || {
         format!("authoritative is {} for the state {}", seen.authoritative, seen.state.as_str())
     })?;
+    check_detail(seen, settled)?;
     check_effect(seen)?;
     let (submission, effect, action) = match seen.state {
         ObservedState::Applied if seen.stored_result.is_some() => {
@@ -122,6 +160,32 @@ fn check_identity(expected: &Expected, seen: &Observation) -> Result<(), NotBeli
             && binding.backend == seen.backend,
         || "scopeBinding differs from operationId, principal or backend".into(),
     )
+}
+
+fn check_detail(seen: &Observation, settled: bool) -> Result<(), NotBelieved> {
+    let says_settled = match seen.detail {
+        Detail::Settled
+        | Detail::Purged
+        | Detail::EffectChangedLater
+        | Detail::ResolvedByOperator
+        | Detail::ResolvedWithoutProof => true,
+        Detail::NoRecord
+        | Detail::InProgress
+        | Detail::FirstStepCommitted
+        | Detail::InDoubt
+        | Detail::EffectMissing
+        | Detail::Quarantined => false,
+    };
+    ensure(says_settled == settled, || {
+        format!(
+            "the detail {} cannot go with the state {}",
+            seen.detail.as_str(),
+            seen.state.as_str()
+        )
+    })?;
+    ensure(seen.detail != Detail::Purged || seen.stored_result.is_none(), || {
+        "the stored result is there, and yet it is said to be purged".into()
+    })
 }
 
 fn check_effect(seen: &Observation) -> Result<(), NotBelieved> {

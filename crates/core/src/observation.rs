@@ -37,7 +37,17 @@ pub struct Observation {
     /// One word that tells apart what `state` does not.
     pub detail: Detail,
     /// The stored result, any JSON value; `null` if there is none or it was purged.
+    #[serde(deserialize_with = "even_if_null")]
     pub stored_result: Option<Box<RawValue>>,
+}
+
+/// Without this a missing field would read as `null`, and an account that leaves the result out
+/// would pass for one that says that there is none.
+fn even_if_null<'de, D>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+{
+    Option::deserialize(deserializer)
 }
 
 /// What an observation is bound to: it speaks of nothing else.

@@ -3,7 +3,7 @@
 //! store.
 //!
 //! An embedder makes an [`Engine`] over a store, implements [`Effect`] for its own table, and calls
-//! [`Engine::execute`]; `examples/refund_desk.rs` is a whole server in a page.
+//! [`Engine::execute`]; the server crate's example `refund_desk` is a whole server in a page.
 
 mod engine;
 mod reply;

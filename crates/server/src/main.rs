@@ -1,2 +1,7 @@
 //! The counterfoil command.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    counterfoil::cli::main(std::env::args_os()).into()
+}

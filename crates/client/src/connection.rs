@@ -1,0 +1,254 @@
+//! Connections to a server. A connection is turned into one that may send a single call, or into
+//! one that can only ask; from outside this crate it can do neither.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use counterfoil_core::identity::OperationId;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, ClientCapabilities, ClientConfig, ElicitRequestParams,
+    ElicitResult, ElicitationAction, ElicitationCapability, Implementation, ProtocolVersion,
+};
+use rmcp::service::{RequestContext, RunningService};
+use rmcp::transport::{IntoTransport, TokioChildProcess};
+use rmcp::{
+    ClientHandler, ClientLifecycleMode, ClientServiceExt, ErrorData, RoleClient, ServiceError,
+};
+use serde_json::{Map, Value};
+
+use crate::answers::Answers;
+use crate::settle::STATUS_TOOL;
+
+/// A child gets this long to end after its input was closed: a graceful end, then TERM, then KILL.
+const CLOSE: Duration = Duration::from_secs(8);
+
+/// Opens fresh connections to one server.
+pub trait Connector: Send + Sync {
+    /// Opens one. Elicitation is announced if there are answers, and only then.
+    fn connect(
+        &self,
+        answers: &Answers,
+    ) -> impl Future<Output = Result<Connection, ConnectError>> + Send;
+
+    /// The server's name for the journal: a program's name without its arguments.
+    fn name(&self) -> &str;
+}
+
+/// No connection. Nothing was sent over it.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// There is no such program.
+    #[error("the command `{0}` was not found; check its name and PATH")]
+    NotFound(String),
+    /// The program did not start.
+    #[error("the command `{program}` did not start: {source}")]
+    Spawn {
+        /// The program.
+        program: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The server started and no protocol was agreed on.
+    #[error("no MCP session with the server: {0}; is it an MCP server, and what is on its stderr?")]
+    Handshake(String),
+    /// It took too long.
+    #[error("no MCP session with the server within {0:?}; is it an MCP server?")]
+    TimedOut(Duration),
+}
+
+/// An MCP session with a server. It has no public method that sends.
+pub struct Connection {
+    service: RunningService<RoleClient, Handler>,
+}
+
+impl Connection {
+    /// Agrees with the server on 2026-07-28, or on an older revision by the old handshake.
+    ///
+    /// # Errors
+    /// [`ConnectError::Handshake`] if no protocol was agreed on.
+    pub async fn open<T, E, A>(transport: T, answers: &Answers) -> Result<Self, ConnectError>
+    where
+        T: IntoTransport<RoleClient, E, A>,
+        E: std::error::Error + Send + Sync + 'static,
+    {
+        let lifecycle = ClientLifecycleMode::Auto {
+            preferred_versions: vec![ProtocolVersion::V_2026_07_28],
+            legacy_version: Some(ProtocolVersion::V_2025_11_25),
+        };
+        let handler = Handler { answers: answers.clone(), answered: AtomicBool::new(false) };
+        let service = Box::pin(handler.serve_with_lifecycle(transport, lifecycle)).await;
+        let service = service.map_err(|error| ConnectError::Handshake(error.to_string()))?;
+        Ok(Self { service })
+    }
+
+    /// The input schema that the server declares for a tool; `None` if the server lists no such
+    /// tool.
+    pub(crate) async fn input_schema(
+        &self,
+        tool: &str,
+    ) -> Result<Option<Map<String, Value>>, ServiceError> {
+        let tools = self.service.list_all_tools().await?;
+        let found = tools.into_iter().find(|listed| listed.name == tool);
+        Ok(found.map(|tool| (*tool.input_schema).clone()))
+    }
+
+    /// For the one call that is about to be sent.
+    pub(crate) const fn into_writer(self) -> Writer {
+        Writer(self)
+    }
+
+    /// For questions, and for nothing else.
+    pub(crate) const fn into_asker(self) -> Asker {
+        Asker(self)
+    }
+
+    /// Closes the session and waits, for a bounded time, until a child has ended.
+    pub(crate) async fn close(mut self) {
+        if let Ok(None) | Err(_) = self.service.close_with_timeout(CLOSE).await {
+            tracing::warn!("the server's session did not close in time");
+        }
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").finish_non_exhaustive()
+    }
+}
+
+/// A connection for the legs of one call.
+#[derive(Debug)]
+pub(crate) struct Writer(Connection);
+
+impl Writer {
+    /// Sends one leg. Only a leg, which is used up by it, may call this.
+    pub(crate) async fn call(
+        &self,
+        params: CallToolRequestParams,
+    ) -> Result<CallToolResponse, ServiceError> {
+        self.0.service.call_tool_once(params).await
+    }
+
+    /// Whether the server asked for input in the middle of a call, and got it: then its first leg
+    /// may have done what else only a continuation does.
+    pub(crate) fn has_answered(&self) -> bool {
+        self.0.service.service().answered.load(Ordering::Acquire)
+    }
+
+    pub(crate) async fn close(self) {
+        self.0.close().await;
+    }
+}
+
+/// A connection that can ask for a status, a read, and cannot call anything else.
+#[derive(Debug)]
+pub(crate) struct Asker(Connection);
+
+impl Asker {
+    pub(crate) async fn status(
+        &self,
+        operation_id: &OperationId,
+    ) -> Result<CallToolResponse, ServiceError> {
+        let mut arguments = Map::new();
+        arguments.insert("operation_id".into(), operation_id.as_str().into());
+        let params = CallToolRequestParams::new(STATUS_TOOL).with_arguments(arguments);
+        self.0.service.call_tool_once(params).await
+    }
+
+    pub(crate) async fn close(self) {
+        self.0.close().await;
+    }
+}
+
+/// Answers what older servers ask in the middle of a call.
+struct Handler {
+    answers: Answers,
+    answered: AtomicBool,
+}
+
+impl ClientHandler for Handler {
+    async fn create_elicitation(
+        &self,
+        request: ElicitRequestParams,
+        _context: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        let content = form_of(&request).and_then(|form| self.answers.fill("", &form).ok());
+        let Some(content) = content else {
+            // Cancelled, not declined: nobody made a choice.
+            return Ok(ElicitResult::new(ElicitationAction::Cancel));
+        };
+        self.answered.store(true, Ordering::Release);
+        Ok(ElicitResult::new(ElicitationAction::Accept).with_content(content))
+    }
+
+    fn get_info(&self) -> ClientConfig {
+        let mut capabilities = ClientCapabilities::default();
+        if !self.answers.is_empty() {
+            // `{}` means that forms are understood.
+            capabilities.elicitation = Some(ElicitationCapability::new());
+        }
+        let me = Implementation::new("counterfoil", env!("CARGO_PKG_VERSION"));
+        ClientConfig::new(capabilities, me)
+    }
+}
+
+/// The schema of a form; `None` for an input of another kind.
+pub(crate) fn form_of(request: &ElicitRequestParams) -> Option<Value> {
+    match request {
+        ElicitRequestParams::FormElicitationParams { requested_schema, .. } => {
+            serde_json::to_value(requested_schema).ok()
+        }
+        _ => None,
+    }
+}
+
+/// Runs a server as a child, over its stdin and stdout; its stderr is passed through.
+pub struct ChildConnector {
+    program: OsString,
+    args: Vec<OsString>,
+    env: Vec<(OsString, OsString)>,
+    name: String,
+}
+
+impl ChildConnector {
+    /// For a program found by its path or on PATH, with variables added to the environment.
+    #[must_use]
+    pub fn new(program: OsString, args: Vec<OsString>, env: Vec<(OsString, OsString)>) -> Self {
+        let path = Path::new(&program);
+        let name = path.file_name().unwrap_or(&program).to_string_lossy().into_owned();
+        Self { program, args, env, name }
+    }
+}
+
+impl Connector for ChildConnector {
+    async fn connect(&self, answers: &Answers) -> Result<Connection, ConnectError> {
+        let mut command = tokio::process::Command::new(&self.program);
+        command.args(&self.args).envs(self.env.iter().map(|(name, value)| (name, value)));
+        let spawned = TokioChildProcess::builder(command).stderr(Stdio::inherit()).spawn();
+        let (child, _) = spawned.map_err(|source| {
+            let program = self.program.to_string_lossy().into_owned();
+            match source.kind() {
+                io::ErrorKind::NotFound => ConnectError::NotFound(program),
+                _ => ConnectError::Spawn { program, source },
+            }
+        })?;
+        Connection::open(child, answers).await
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl fmt::Debug for ChildConnector {
+    /// Arguments and environment may hold secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChildConnector").field("name", &self.name).finish_non_exhaustive()
+    }
+}

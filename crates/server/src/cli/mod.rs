@@ -1,0 +1,110 @@
+//! The command line: one module for each noun, data on stdout, everything else on stderr.
+
+pub mod exit;
+mod key;
+mod ledger;
+mod operation;
+mod serve;
+mod store;
+
+use std::ffi::OsString;
+
+use anyhow::Context as _;
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::config::{ConfigError, Environment, LOG_VARIABLE};
+use crate::logging::{self, LoggingError};
+use crate::output;
+use exit::{EXIT_CODES_HELP, Exit};
+
+const ABOUT: &str = "Makes the side effects of AI agents' tool calls safe: a missing reply never \
+                     grants a fresh write";
+
+/// The settings' sources and the exit codes, below every help.
+const SETTINGS_HELP: &str = "\
+Settings come from, the stronger last: defaults, the configuration's file, the environment, flags.
+The setting lifetimes.state is the variable COUNTERFOIL_LIFETIMES_STATE and, where a command has it,
+the flag --lifetimes-state. A SPAN is a number of seconds, or such as 10m, 36h, 30d, 1h30m.
+";
+
+#[derive(Debug, Parser)]
+#[command(name = "counterfoil", version, about = ABOUT, max_term_width = 100)]
+#[command(after_help = EXIT_CODES_HELP, after_long_help = format!("{SETTINGS_HELP}\n{EXIT_CODES_HELP}"))]
+#[command(propagate_version = true, disable_help_subcommand = false)]
+struct Cli {
+    /// What is logged to stderr: off, error, warn, info, debug, trace, or such as
+    /// counterfoil_store=debug,warn [default: warn]
+    ///
+    /// Arguments and results are never logged, at no level. [env: COUNTERFOIL_LOG]
+    #[arg(long, global = true, value_name = "FILTER", help_heading = "Logging")]
+    log: Option<String>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(serve::ServeArgs),
+    Operation(operation::OperationArgs),
+    Key(key::KeyArgs),
+    Store(store::StoreArgs),
+}
+
+/// Bad input that only the command itself can recognise.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct UsageError(String);
+
+/// The whole command line, for help and its tests.
+#[must_use]
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Runs the command that `arguments` name, the program's own name first.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version too come this way. Where nobody reads them, nothing is lost.
+            let _ = error.print();
+            return if error.use_stderr() { Exit::Usage } else { Exit::Done };
+        }
+    };
+    logging::install_panic_hook();
+    run(cli).unwrap_or_else(|error| {
+        output::error(&error);
+        exit_of(&error)
+    })
+}
+
+fn run(cli: Cli) -> anyhow::Result<Exit> {
+    let env = Environment::of_process();
+    let variable = env.get(LOG_VARIABLE).map(|filter| filter.to_string_lossy().into_owned());
+    logging::init(cli.log.or(variable).as_deref())?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("the process cannot start its threads")?;
+    let ended = runtime.block_on(async {
+        match cli.command {
+            Command::Serve(args) => Box::pin(serve::run(args, &env)).await,
+            Command::Operation(args) => Box::pin(operation::run(args, &env)).await,
+            Command::Key(args) => Box::pin(key::run(args, &env)).await,
+            Command::Store(args) => store::run(&args),
+        }
+    });
+    // A read of stdin that nobody will answer must not hold the process.
+    runtime.shutdown_background();
+    ended
+}
+
+/// Bad input and bad settings are the caller's to correct; everything else failed.
+fn exit_of(error: &anyhow::Error) -> Exit {
+    let callers = error.chain().any(|cause| {
+        cause.is::<ConfigError>()
+            || cause.is::<UsageError>()
+            || matches!(cause.downcast_ref(), Some(LoggingError::Filter { .. }))
+    });
+    if callers { Exit::Usage } else { Exit::Failed }
+}

@@ -1,0 +1,258 @@
+//! One operation as a person reads it, and the same as JSON.
+
+use std::fmt::Write as _;
+
+use counterfoil_core::identity::{BackendId, Caller};
+use counterfoil_core::observation::{EffectSeen, Observation, Snapshot, observe};
+use counterfoil_core::operation::{Phase, State};
+use counterfoil_core::record::{Record, Resolution};
+use counterfoil_core::time::Timestamp;
+use counterfoil_store::AuditEvent;
+use serde_json::{Value, json};
+
+use crate::output::printable;
+
+/// What `operation show` tells.
+#[derive(Debug)]
+pub(super) struct Report<'a> {
+    backend: &'a BackendId,
+    record: &'a Record,
+    effect: EffectSeen,
+    /// What the operation's own principal is told.
+    told: Observation,
+    audit: &'a [AuditEvent],
+}
+
+impl<'a> Report<'a> {
+    /// `record` is the one inside `snapshot`.
+    pub(super) fn new(
+        backend: &'a BackendId,
+        snapshot: &Snapshot,
+        record: &'a Record,
+        audit: &'a [AuditEvent],
+        now: Timestamp,
+    ) -> Self {
+        let caller =
+            Caller { tenant: record.tenant.clone(), principal: record.principal.clone() };
+        let effect = match snapshot {
+            Snapshot::Found { effect, .. } => *effect,
+            Snapshot::Absent | Snapshot::Quarantined => EffectSeen::NotLocal,
+        };
+        let told = observe(&caller, &record.operation_id, backend, snapshot, now);
+        Self { backend, record, effect, told, audit }
+    }
+
+    /// Lines of names and values, and below them the audit trail.
+    pub(super) fn to_text(&self, show_result: bool) -> String {
+        let record = self.record;
+        let mut lines = vec![
+            ("operation", record.operation_id.to_string()),
+            ("state", state_words(record.state)),
+            (
+                "callers see",
+                format!(
+                    "{} ({}), retry {}",
+                    self.told.state.as_str(),
+                    self.told.detail.as_str(),
+                    self.told.retry().as_str()
+                ),
+            ),
+            ("tenant", record.tenant.to_string()),
+            ("principal", record.principal.to_string()),
+            ("ledger", self.backend.to_string()),
+            ("tool", format!("{}, version {}", record.tool_id, record.tool_version)),
+            ("fingerprint", format!("{}, key {}", record.binding.profile.as_str(), record.binding.key_id)),
+            ("created", record.created_at.to_rfc3339()),
+        ];
+        let mut time = |name, at: Option<Timestamp>| {
+            if let Some(at) = at {
+                lines.push((name, at.to_rfc3339()));
+            }
+        };
+        time("may write until", record.authority_ends_at);
+        time("settled", record.settled_at);
+        time("replay until", record.retention_ends_at);
+        if let Some(owner) = &record.owner {
+            lines.push((
+                "owner",
+                format!(
+                    "boot {}, fence {}, lease until {}",
+                    hex(owner.boot.as_bytes()),
+                    owner.fence,
+                    owner.lease_until.to_rfc3339()
+                ),
+            ));
+        }
+        if let Some(resolution) = record.resolution {
+            lines.push(("resolved", resolution_words(resolution).into()));
+        }
+        lines.push(("effect", self.effect_words()));
+        lines.push(("result", self.result_words(show_result)));
+        let mut text = String::new();
+        for (name, value) in lines {
+            let _ = writeln!(text, "{name:<15}  {}", printable(&value));
+        }
+        self.write_audit(&mut text);
+        text.truncate(text.trim_end().len());
+        text
+    }
+
+    /// The same with the field names of an observation where both tell the same.
+    pub(super) fn to_json(&self, show_result: bool) -> Value {
+        let record = self.record;
+        let time = |at: Option<Timestamp>| at.map(Timestamp::to_rfc3339);
+        let mut json = json!({
+            "operationId": record.operation_id,
+            "found": true,
+            "tenant": record.tenant,
+            "principal": record.principal,
+            "backend": self.backend,
+            "state": record.state.as_str(),
+            "phase": phase_word(record.state),
+            "callersSee": {
+                "state": self.told.state,
+                "detail": self.told.detail,
+                "retry": self.told.retry(),
+            },
+            "tool": { "id": record.tool_id, "version": record.tool_version },
+            "fingerprint": {
+                "profile": record.binding.profile.as_str(),
+                "keyId": record.binding.key_id.0,
+            },
+            "createdAt": record.created_at.to_rfc3339(),
+            "authorityEndsAt": time(record.authority_ends_at),
+            "settledAt": time(record.settled_at),
+            "retentionEndsAt": time(record.retention_ends_at),
+            "owner": record.owner.map(|owner| json!({
+                "boot": hex(owner.boot.as_bytes()),
+                "fence": owner.fence,
+                "leaseUntil": owner.lease_until.to_rfc3339(),
+            })),
+            "resolution": record.resolution.map(|resolution| match resolution {
+                Resolution::Proved => "proved",
+                Resolution::Unproved => "unproved",
+            }),
+            "effect": record.effect.as_ref().map(|row| json!({
+                "table": row.table,
+                "id": row.id,
+                "seen": seen_word(self.effect),
+            })),
+            "result": {
+                "bytes": record.result.as_ref().map(|result| result.as_json().len()),
+                "purged": record.purged,
+            },
+            "audit": self.audit.iter().map(audit_json).collect::<Vec<_>>(),
+        });
+        if show_result {
+            let value = record.result.as_ref().map(|result| {
+                serde_json::from_str::<Value>(result.as_json())
+                    .expect("StoredResult holds one JSON value; from_json checked it")
+            });
+            json["result"]["value"] = value.into();
+        }
+        json
+    }
+
+    fn effect_words(&self) -> String {
+        let Some(row) = &self.record.effect else { return "no row of the ledger's".into() };
+        let seen = match self.effect {
+            EffectSeen::Same => "is there as the effect left it",
+            EffectSeen::Changed => "is there and was changed later",
+            EffectSeen::Missing => "is gone",
+            EffectSeen::NotLocal => "was not looked at",
+        };
+        format!("row {} of {} {seen}", row.id, row.table)
+    }
+
+    fn result_words(&self, show_result: bool) -> String {
+        match &self.record.result {
+            Some(result) if show_result => result.as_json().to_owned(),
+            Some(result) => format!("{} bytes (shown with --show-result)", result.as_json().len()),
+            None if self.record.purged => "purged by retention".into(),
+            None => "none yet".into(),
+        }
+    }
+
+    fn write_audit(&self, text: &mut String) {
+        if self.audit.is_empty() {
+            return;
+        }
+        text.push_str("\naudit trail\n");
+        let width = self.audit.iter().map(|event| event.kind.chars().count()).max().unwrap_or(0);
+        for event in self.audit {
+            let line = format!(
+                "{:>3}  {}  {:<width$}  {}",
+                event.seq,
+                event.at.to_rfc3339(),
+                event.kind,
+                event.who
+            );
+            let _ = writeln!(text, "{}", printable(&line));
+            let mut more = |name: &str, value: Option<&str>| {
+                if let Some(value) = value {
+                    let value = printable(value).replace('\n', "\n             ");
+                    let _ = writeln!(text, "     {name}: {value}");
+                }
+            };
+            let other = event.identity != self.record.operation_id.as_str();
+            more("under", (other && !event.identity.is_empty()).then_some(&event.identity));
+            more("reason", event.reason.as_deref());
+            more("proof", event.proof.as_deref());
+        }
+    }
+}
+
+fn audit_json(event: &AuditEvent) -> Value {
+    json!({
+        "seq": event.seq,
+        "at": event.at.to_rfc3339(),
+        "kind": event.kind,
+        "identity": event.identity,
+        "who": event.who,
+        "reason": event.reason,
+        "proof": event.proof,
+    })
+}
+
+fn state_words(state: State) -> String {
+    let more = match state {
+        State::InProgress(Phase::Claimed) => " (begun, nothing sent)",
+        State::InProgress(Phase::Dispatched) => " (sent, no outcome yet)",
+        State::InProgress(Phase::FirstCommit) => " (the first of its steps is committed)",
+        State::InDoubt => " (it may have taken effect)",
+        State::Applied | State::Partial | State::NotApplied => "",
+    };
+    format!("{}{more}", state.as_str())
+}
+
+const fn phase_word(state: State) -> Option<&'static str> {
+    match state {
+        State::InProgress(Phase::Claimed) => Some("claimed"),
+        State::InProgress(Phase::Dispatched) => Some("dispatched"),
+        State::InProgress(Phase::FirstCommit) => Some("first_commit"),
+        _ => None,
+    }
+}
+
+const fn resolution_words(resolution: Resolution) -> &'static str {
+    match resolution {
+        Resolution::Proved => "by an operator",
+        Resolution::Unproved => "by an operator, without proof that no sender was alive",
+    }
+}
+
+const fn seen_word(effect: EffectSeen) -> &'static str {
+    match effect {
+        EffectSeen::NotLocal => "not_local",
+        EffectSeen::Same => "same",
+        EffectSeen::Changed => "changed",
+        EffectSeen::Missing => "missing",
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

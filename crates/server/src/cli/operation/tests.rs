@@ -1,0 +1,3 @@
+//! What an operator reads, from records made by hand.
+
+use super::*;

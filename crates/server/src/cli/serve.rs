@@ -1,0 +1,37 @@
+//! `counterfoil serve`: runs a server.
+
+use clap::Args;
+
+use crate::cli::exit::Exit;
+use crate::config::{Environment, Flags, Settings, SettingsArgs};
+
+/// Serve tools to an MCP client
+///
+/// The client starts this process and talks to it over its stdin and stdout; logs go to stderr. The
+/// first start makes the data directory, the ledger and a key. A server that is told to stop
+/// (SIGTERM, SIGINT or the end of its input) lets the running calls end first.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  counterfoil serve --stdio
+  counterfoil serve --stdio --data-dir ./state --principal alice
+  counterfoil serve --stdio --store memory --log info
+
+In the configuration of an MCP client:
+  {\"mcpServers\": {\"counterfoil\": {\"command\": \"counterfoil\", \"args\": [\"serve\", \"--stdio\"]}}}")]
+pub(super) struct ServeArgs {
+    /// Speak MCP over stdin and stdout
+    #[arg(long, required = true)]
+    stdio: bool,
+    #[command(flatten)]
+    settings: SettingsArgs,
+}
+
+/// Serves until the client leaves or the process is told to stop.
+///
+/// # Errors
+/// Whatever keeps the server from starting.
+pub(super) async fn run(args: ServeArgs, env: &Environment) -> anyhow::Result<Exit> {
+    let _settings = Settings::load(&Flags::from(&args.settings), env)?;
+    anyhow::bail!("this build cannot serve yet")
+}

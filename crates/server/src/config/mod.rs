@@ -1,0 +1,249 @@
+//! Settings: read from defaults, a file, the environment and the command line, in rising order,
+//! and checked together, so that one start names every mistake.
+
+mod duration;
+mod file;
+mod flags;
+mod given;
+mod problem;
+mod rules;
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use counterfoil_core::fingerprint::KeyId;
+use counterfoil_core::identity::{BackendId, Principal};
+use counterfoil_core::time::{Lifetimes, Span};
+
+use crate::data_dir::{CONFIG_FILE, DataDir, DataDirError};
+use crate::mounts::OnlyThisHost;
+
+pub use flags::{Flags, LocationArgs, SettingsArgs};
+pub use given::Key;
+pub use problem::ConfigError;
+
+use given::{Given, Place, Value};
+use problem::Problem;
+
+/// The variable that names the configuration's file.
+pub const CONFIG_VARIABLE: &str = "COUNTERFOIL_CONFIG";
+/// The variable that says what is logged.
+pub const LOG_VARIABLE: &str = "COUNTERFOIL_LOG";
+
+/// What a server runs with. Every value has been checked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    data_dir: Option<PathBuf>,
+    /// The ledger's name; `None` takes that of the ledger.
+    pub backend_id: Option<BackendId>,
+    /// Who calls over stdio. Default `local`.
+    pub principal: Principal,
+    /// Where operations are kept. Default SQLite.
+    pub store: StoreKind,
+    /// How long a write waits for another process's lock. Default 1 s; zero does not wait.
+    pub lock_wait: Duration,
+    /// The three clocks. Defaults 10 minutes, 1 hour, 30 days.
+    pub lifetimes: Lifetimes,
+    /// How long a stopping server lets running calls end. Default 30 s.
+    pub drain: Duration,
+    /// The key that makes new fingerprints; `None` takes the one that the keys' directory names.
+    pub active_key: Option<KeyId>,
+    /// The operator's word for a file system that is shared with a container's host.
+    pub filesystem_override: Option<OnlyThisHost>,
+    /// The file that was read.
+    pub config_file: Option<PathBuf>,
+}
+
+/// Where operations are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoreKind {
+    /// `ledger.db` in the data directory.
+    Sqlite,
+    /// In memory: lost at the end, for trying things out.
+    Memory,
+}
+
+/// The environment as a value, so that tests need not change their process's.
+#[derive(Debug, Clone, Default)]
+pub struct Environment(BTreeMap<OsString, OsString>);
+
+impl Environment {
+    /// This process's.
+    #[must_use]
+    pub fn of_process() -> Self {
+        Self(std::env::vars_os().collect())
+    }
+
+    /// The value of one variable.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&OsStr> {
+        self.0.get(OsStr::new(name)).map(OsString::as_os_str)
+    }
+}
+
+impl<K: Into<OsString>, V: Into<OsString>> FromIterator<(K, V)> for Environment {
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(variables: I) -> Self {
+        Self(variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+    }
+}
+
+impl Settings {
+    /// Reads all sources and checks all values, those too that a stronger source overrides.
+    ///
+    /// The file is the one that `--config` or `COUNTERFOIL_CONFIG` names, which must exist, else
+    /// `counterfoil.toml` in the data directory, which may be absent.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with every mistake of every source.
+    pub fn load(flags: &Flags, env: &Environment) -> Result<Self, ConfigError> {
+        let mut problems = Vec::new();
+        let mut outer = from_environment(env, &mut problems);
+        outer.extend(
+            flags
+                .values
+                .iter()
+                .map(|(key, text)| Given::outside(*key, Place::CommandLine(key.flag()), text)),
+        );
+        let explicit = flags.config.clone().or_else(|| env.get(CONFIG_VARIABLE).map(PathBuf::from));
+        let mut read = file::FileContent::default();
+        let config_file = match explicit {
+            Some(path) => {
+                read = file::read(&path);
+                Some(path)
+            }
+            None => {
+                let own = location(&outer, env).map(|dir| dir.join(CONFIG_FILE));
+                own.filter(|path| path.exists()).inspect(|path| {
+                    read = file::read(path).inside_data_dir();
+                })
+            }
+        };
+        let mut all = read.problems;
+        let draft = Draft { given: read.given.into_iter().chain(outer).collect() };
+        let settings = draft.validate(config_file, env, &mut problems);
+        all.append(&mut problems);
+        all.sort_by(|a, b| a.place.cmp(&b.place));
+        if all.is_empty() { Ok(settings) } else { Err(ConfigError::new(all)) }
+    }
+
+    /// The data directory.
+    ///
+    /// # Errors
+    /// [`DataDirError::Unknown`] if nothing says where it is.
+    pub fn data_dir(&self) -> Result<&Path, DataDirError> {
+        self.data_dir.as_deref().ok_or(DataDirError::Unknown)
+    }
+}
+
+/// The unvalidated twin of [`Settings`]: values as they stand in their sources, weakest first.
+struct Draft {
+    given: Vec<Given>,
+}
+
+impl Draft {
+    fn validate(
+        &self,
+        config_file: Option<PathBuf>,
+        env: &Environment,
+        problems: &mut Vec<Problem>,
+    ) -> Settings {
+        let standard = Lifetimes::default();
+        let lifetime = |key, standard: Span, problems: &mut Vec<Problem>| {
+            self.last(key, rules::lifetime, problems).unwrap_or(standard)
+        };
+        let settings = Settings {
+            data_dir: self.data_dir(problems).or_else(|| default_dir(env)),
+            backend_id: self.last(Key::BackendId, rules::backend_id, problems),
+            principal: self
+                .last(Key::Principal, rules::principal, problems)
+                .unwrap_or_else(|| Principal::parse("local").expect("the default is a good name")),
+            store: self.last(Key::Store, rules::store, problems).unwrap_or(StoreKind::Sqlite),
+            lock_wait: self
+                .last(Key::LockWait, rules::lock_wait, problems)
+                .unwrap_or(Duration::from_secs(1)),
+            lifetimes: Lifetimes {
+                state: lifetime(Key::LifetimesState, standard.state, problems),
+                authority: lifetime(Key::LifetimesAuthority, standard.authority, problems),
+                retention: lifetime(Key::LifetimesRetention, standard.retention, problems),
+            },
+            drain: self.last(Key::Drain, rules::drain, problems).unwrap_or(Duration::from_secs(30)),
+            active_key: self.last(Key::KeysActive, rules::key_id, problems),
+            filesystem_override: self.last(
+                Key::FilesystemOverride,
+                rules::filesystem_override,
+                problems,
+            ),
+            config_file,
+        };
+        settings
+    }
+
+    /// The strongest value of `key`; every value of it is checked.
+    fn last<T>(
+        &self,
+        key: Key,
+        rule: impl Fn(&Value) -> Result<T, String>,
+        problems: &mut Vec<Problem>,
+    ) -> Option<T> {
+        let mut strongest = None;
+        for given in self.given.iter().filter(|given| given.key == key) {
+            match rule(&given.value) {
+                Ok(value) => strongest = Some(value),
+                Err(words) => problems.push(given.problem(words)),
+            }
+        }
+        strongest
+    }
+
+    /// As [`last`](Self::last); a relative path in a file counts from the file's directory.
+    fn data_dir(&self, problems: &mut Vec<Problem>) -> Option<PathBuf> {
+        let mut strongest = None;
+        for given in self.given.iter().filter(|given| given.key == Key::DataDir) {
+            match rules::path(&given.value) {
+                Ok(path) => strongest = Some(given.place.base().join(path)),
+                Err(words) => problems.push(given.problem(words)),
+            }
+        }
+        strongest
+    }
+}
+
+/// The data directory before any file is read.
+fn location(outer: &[Given], env: &Environment) -> Option<PathBuf> {
+    let given = outer.iter().rev().filter(|given| given.key == Key::DataDir);
+    given.filter_map(|given| rules::path(&given.value).ok()).next().or_else(|| default_dir(env))
+}
+
+fn default_dir(env: &Environment) -> Option<PathBuf> {
+    DataDir::default_path(|name| env.get(name).map(OsStr::to_owned)).ok()
+}
+
+/// The variables that set a key, and those that nearly do: a slip of the pen must not be ignored.
+/// Others with our prefix are left alone, since a cluster sets some for each of its services.
+fn from_environment(env: &Environment, problems: &mut Vec<Problem>) -> Vec<Given> {
+    let mut found = Vec::new();
+    for (name, value) in &env.0 {
+        let Some(name) = name.to_str().filter(|name| name.starts_with("COUNTERFOIL_")) else {
+            continue;
+        };
+        if let Some(key) = Key::ALL.into_iter().find(|key| key.env() == name) {
+            found.push(Given::outside(key, Place::Environment(name.to_owned()), value));
+        } else if name != CONFIG_VARIABLE && name != LOG_VARIABLE {
+            let known = Key::ALL.iter().map(|key| key.env());
+            let known = known.chain([CONFIG_VARIABLE, LOG_VARIABLE].map(str::to_owned));
+            if let Some(near) = problem::nearest(name, known, 2) {
+                problems.push(Problem::new(
+                    Place::Environment(name.to_owned()),
+                    name.to_owned(),
+                    format!("there is no such variable; use {near}, or unset it"),
+                ));
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests;

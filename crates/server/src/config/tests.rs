@@ -1,0 +1,210 @@
+//! Sources, their order, and every mistake at once.
+
+use super::*;
+use std::fs;
+
+fn flags(values: &[(Key, &str)]) -> Flags {
+    let values = values.iter().map(|(key, text)| (*key, OsString::from(text))).collect();
+    Flags { config: None, values }
+}
+
+fn env(values: &[(&str, &str)]) -> Environment {
+    [("HOME", "/home/somebody")].iter().chain(values).copied().collect()
+}
+
+/// Loads `text` as the file given by `--config`.
+fn load_file(text: &str) -> Result<Settings, String> {
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let path = scratch.path().join("counterfoil.toml");
+    fs::write(&path, text).expect("written");
+    let given = Flags { config: Some(path), values: Vec::new() };
+    let scratch_name = scratch.path().display().to_string();
+    Settings::load(&given, &env(&[])).map_err(|e| e.to_string().replace(&scratch_name, "/etc"))
+}
+
+#[test]
+fn the_defaults_are_those_that_are_written_down() {
+    // Promise: a server without any setting runs with the documented values.
+    let settings = Settings::load(&Flags::default(), &env(&[])).expect("defaults");
+    assert_eq!(
+        settings.data_dir().expect("known"),
+        Path::new("/home/somebody/.local/share/counterfoil")
+    );
+    assert_eq!(settings.principal.as_str(), "local");
+    assert_eq!(settings.store, StoreKind::Sqlite);
+    assert_eq!(settings.lock_wait, Duration::from_secs(1));
+    assert_eq!(settings.drain, Duration::from_secs(30));
+    assert_eq!(settings.lifetimes, Lifetimes::default());
+    assert_eq!(
+        (settings.backend_id, settings.active_key, settings.filesystem_override),
+        (None, None, None)
+    );
+    let homeless = Settings::load(&Flags::default(), &Environment::default()).expect("defaults");
+    assert!(matches!(homeless.data_dir(), Err(DataDirError::Unknown)));
+}
+
+#[test]
+fn stronger_sources_win() {
+    // Promise: flags beat the environment, which beats the file, which beats the defaults.
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let dir = scratch.path().to_str().expect("UTF-8");
+    fs::write(
+        scratch.path().join("counterfoil.toml"),
+        "principal = \"file\"\nbackend_id = \"file\"\nlock_wait = 0\n\
+         filesystem_override = \"only-this-host-opens-this-ledger\"\n\
+         [lifetimes]\nstate = 1.5\nauthority = \"2h\"\n[keys]\nactive = 3\n",
+    )
+    .expect("written");
+    let env = env(&[
+        ("COUNTERFOIL_DATA_DIR", dir),
+        ("COUNTERFOIL_PRINCIPAL", "env"),
+        ("COUNTERFOIL_BACKEND_ID", "env"),
+        ("COUNTERFOIL_LIFETIMES_STATE", "20m"),
+        ("COUNTERFOIL_STORE", "memory"),
+    ]);
+    let settings = Settings::load(&flags(&[(Key::BackendId, "flag")]), &env).expect("good");
+    assert_eq!(settings.principal.as_str(), "env");
+    assert_eq!(settings.backend_id.expect("given").as_str(), "flag");
+    assert_eq!(settings.store, StoreKind::Memory);
+    assert_eq!(settings.lock_wait, Duration::ZERO);
+    assert_eq!(settings.lifetimes.state, Span::from_secs(1200));
+    assert_eq!(settings.lifetimes.authority, Span::from_secs(7200));
+    assert_eq!(settings.active_key, Some(KeyId(3)));
+    assert_eq!(settings.filesystem_override, Some(OnlyThisHost));
+    assert_eq!(settings.config_file, Some(scratch.path().join("counterfoil.toml")));
+}
+
+#[test]
+fn a_file_is_found_by_flag_then_variable_then_data_directory() {
+    // Promise: the file that was named is the file that is read, and it must be there.
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let write = |name: &str, text: &str| {
+        let path = scratch.path().join(name);
+        fs::write(&path, text).expect("written");
+        path
+    };
+    write("counterfoil.toml", "principal = \"own\"");
+    let by_variable = write("variable.toml", "principal = \"variable\"\ndata_dir = \"sub\"");
+    let by_flag = write("flag.toml", "principal = \"flag\"");
+    let dir = scratch.path().to_str().expect("UTF-8");
+    let variable = by_variable.to_str().expect("UTF-8");
+    let principal = |config: Option<&Path>, variables: &[(&str, &str)]| {
+        let mut flags = flags(&[(Key::DataDir, dir)]);
+        flags.config = config.map(Path::to_owned);
+        let settings = Settings::load(&flags, &env(variables)).map_err(|e| e.to_string())?;
+        Ok::<_, String>(settings.principal.to_string())
+    };
+    assert_eq!(principal(None, &[]), Ok("own".into()));
+    assert_eq!(principal(None, &[(CONFIG_VARIABLE, variable)]), Ok("variable".into()));
+    assert_eq!(principal(Some(&by_flag), &[(CONFIG_VARIABLE, variable)]), Ok("flag".into()));
+    let missing = principal(Some(&scratch.path().join("no.toml")), &[]).expect_err("absent");
+    assert!(missing.contains("no.toml: the file cannot be read"), "{missing}");
+    let settings = Settings::load(&Flags::default(), &env(&[(CONFIG_VARIABLE, variable)]));
+    let relative = settings.expect("good").data_dir().expect("given").to_owned();
+    assert_eq!(relative, scratch.path().join("sub"), "counts from the file's directory");
+    write("counterfoil.toml", "data_dir = \"/elsewhere\"");
+    assert!(principal(None, &[]).expect_err("circular").contains("own file cannot say"));
+}
+
+#[test]
+fn each_rule_names_value_and_remedy() {
+    // Promise: a bad value is refused with its place, the rule and what to write instead.
+    let cases: &[(&str, &str)] = &[
+        ("lifetimes.state = nan", "1:19: lifetimes.state = nan: a time span must be finite"),
+        ("lifetimes.state = inf", "must be finite"),
+        ("lifetimes.state = -inf", "must be finite"),
+        ("lifetimes.authority = 0", "its end would not be after its start"),
+        ("lifetimes.authority = 0.0", "its end would not be after its start"),
+        ("lifetimes.authority = \"0s\"", "its end would not be after its start"),
+        ("lifetimes.retention = -1", "cannot be negative"),
+        ("lifetimes.retention = \"-30d\"", "not a time span"),
+        ("lifetimes.retention = 1e99", "at most 100 years"),
+        ("lifetimes.retention = \"soon\"", "\"10m\", \"36h\", \"30d\""),
+        ("lifetimes.retention = true", "not a time span"),
+        ("lifetimes = 5", "write [lifetimes]"),
+        ("lock_wait = \"2m\"", "at most one minute"),
+        ("drain = \"2h\"", "at most one hour"),
+        ("principal = \"\"", "principal is empty"),
+        ("principal = \"a\\u0000b\"", "control character U+0000"),
+        ("backend_id = 7", "a name is text, and this is an integer"),
+        ("backend_id = [\"a\"]", "this is a list"),
+        ("store = \"postgres\"", "use \"sqlite\""),
+        ("store.x = 1", "store = (a table): there is no such store"),
+        ("keys.active = 0", "not a key's number"),
+        ("keys.active = 4294967296", "not a key's number"),
+        ("keys.active = 0x1_0000_0000_0000_0000", "not a key's number"),
+        ("filesystem_override = true", "only-this-host-opens-this-ledger"),
+        ("data_dir = \"\"", "the path is empty"),
+        ("lock_wiat = 1", "1:1: lock_wiat = 1: there is no such setting; use lock_wait"),
+        ("[colour]", "[colour]: there is no such setting; remove it"),
+        ("[[store]]", "there is no such store"),
+        ("store = \"sqlite\"\nstore = \"memory\"", "2:1: duplicate key"),
+        ("lock_wait = ", "1:13: string values must be quoted"),
+        ("\u{feff}lock_wait = \"x\"", "not a time span"),
+    ];
+    for (text, words) in cases {
+        let error = load_file(text).expect_err(text);
+        assert!(error.contains(words), "{text}\n{error}");
+        assert_eq!(error.lines().count(), 2, "one mistake, one line\n{text}\n{error}");
+    }
+}
+
+#[test]
+fn every_mistake_of_every_source_is_named_at_once() {
+    // Promise: one start tells everything that is wrong with the settings, and shows no secret.
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let path = scratch.path().join("counterfoil.toml");
+    let text = "\
+principal = \" \"
+backend = \"orders\"
+store = \"postgres://counterfoil:hunter2@db/ledger\"
+lock_wait = \"soon\"
+drain = = 5
+api_key = \"hunter2\"
+
+[lifetimes]
+state = nan
+authority = 0
+retention = -3
+forever = true
+
+[keys]
+active = \"6b6579206d6174657269616c20696e207468652077726f6e6720706c61636521\"
+";
+    fs::write(&path, text).expect("written");
+    let mut given = flags(&[(Key::LockWait, "1 s"), (Key::Principal, "fine")]);
+    given.config = Some(path);
+    let env = env(&[
+        ("COUNTERFOIL_DRAIN", "inf"),
+        ("COUNTERFOIL_LOCKWAIT", "5"),
+        ("COUNTERFOIL_SERVICE_HOST", "10.0.0.1"),
+        ("COUNTERFOIL_PORT", "tcp://10.0.0.1:80"),
+    ]);
+    let error = Settings::load(&given, &env).expect_err("all wrong");
+    assert_eq!(error.count(), 14);
+    let shown = error.to_string().replace(&scratch.path().display().to_string(), "/etc");
+    assert!(!shown.contains("hunter2") && !shown.contains("6b6579"), "{shown}");
+    insta::assert_snapshot!(shown);
+}
+
+#[test]
+fn files_that_are_no_configuration_are_named() {
+    // Promise: a file that cannot be read is an error with its path, never an empty configuration.
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let check = |path: &Path, words: &str| {
+        let given = Flags { config: Some(path.to_owned()), values: Vec::new() };
+        let error = Settings::load(&given, &env(&[])).expect_err(words).to_string();
+        assert!(error.contains(words), "{error}");
+        assert!(error.contains(&path.display().to_string()), "{error}");
+    };
+    check(scratch.path(), "the file cannot be read");
+    let path = scratch.path().join("f");
+    fs::write(&path, b"store = \"\xff\"").expect("written");
+    check(&path, "byte 10 of the file is not UTF-8");
+    fs::write(&path, " ".repeat(1024 * 1024 + 1)).expect("written");
+    check(&path, "cannot be a configuration");
+    fs::write(&path, "a.".repeat(10_000)).expect("written");
+    check(&path, "correct the TOML here");
+    fs::write(&path, format!("a = {}", "[".repeat(10_000))).expect("written");
+    check(&path, "correct the TOML here");
+}

@@ -1,0 +1,421 @@
+//! The keys' directory: `<N>.key` files that hold keys in hexadecimal, and `active`, which holds
+//! the number of the one that makes new fingerprints.
+//!
+//! A key is distributed to every server of a ledger, then activated, then retired once no record
+//! needs it. It is made once and never replaced: a new key under an old number would make stored
+//! operations unrecognisable, and a retry of one of them would look like new work.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use counterfoil_core::fingerprint::{
+    KeyError, KeyId, KeyRing, KeyRingError, MIN_KEY_BYTES, SecretKey,
+};
+use counterfoil_store::LedgerInfo;
+use zeroize::Zeroizing;
+
+use crate::data_dir::make_private;
+
+const ACTIVE_FILE: &str = "active";
+const KEY_SUFFIX: &str = ".key";
+/// A longer file is not a key.
+const LONGEST_FILE_BYTES: u64 = 4096;
+
+/// Why the keys cannot be used. No message holds anything of a key.
+#[derive(Debug, thiserror::Error)]
+pub enum KeysError {
+    /// Others than the owner can read or write it.
+    #[error(
+        "the key {} can be read or changed by other users (mode {mode:04o}); run `chmod 600 {}`, \
+         and if others may have read it, activate a new key",
+        .path.display(), .path.display()
+    )]
+    Exposed {
+        /// The key's file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// What it holds is not a key.
+    #[error("the key {} cannot be used: {cause}; restore the file from a backup", .path.display())]
+    Malformed {
+        /// The key's file.
+        path: PathBuf,
+        /// What is wrong, without content.
+        cause: KeyError,
+    },
+    /// A file's name is not a key's number.
+    #[error(
+        "{} is not a key's file: the name is the key's number, such as 1.key; rename it, or move \
+         it away",
+        .path.display()
+    )]
+    Misnamed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The ledger has operations, and no key is there.
+    #[error(
+        "the ledger holds operations that were made under {}, and {} holds no key: a new key would \
+         not recognise them; restore {} from the backup of this data directory (mode 0600); a key \
+         cannot be generated again",
+        keys_in_words(.used), .dir.display(), files_in_words(.dir, .used)
+    )]
+    MissingWithOperations {
+        /// The keys' directory.
+        dir: PathBuf,
+        /// The numbers of the keys that the ledger was used with.
+        used: Vec<u32>,
+    },
+    /// There is no key at all.
+    #[error("there is no key in {}; run `counterfoil key generate`", .dir.display())]
+    None {
+        /// The keys' directory.
+        dir: PathBuf,
+    },
+    /// Nothing says which key makes new fingerprints.
+    #[error(
+        "nothing says which key in {} is active; run `counterfoil key activate N` with one of: \
+         {}",
+        .dir.display(), numbers(.known)
+    )]
+    NoActive {
+        /// The keys' directory.
+        dir: PathBuf,
+        /// The numbers of the keys that are there.
+        known: Vec<KeyId>,
+    },
+    /// The active key is not there.
+    #[error(
+        "key {active} is to be active, and {} does not exist; restore it, or run `counterfoil key \
+         activate N` with one of: {}",
+        .dir.join(file_name(*.active)).display(), numbers(.known)
+    )]
+    ActiveAbsent {
+        /// The keys' directory.
+        dir: PathBuf,
+        /// The number.
+        active: KeyId,
+        /// The numbers of the keys that are there.
+        known: Vec<KeyId>,
+    },
+    /// `active` does not hold a number.
+    #[error(
+        "{} does not hold a key's number; run `counterfoil key activate N` with one of: {}",
+        .path.display(), numbers(.known)
+    )]
+    ActiveMalformed {
+        /// The file `active`.
+        path: PathBuf,
+        /// The numbers of the keys that are there.
+        known: Vec<KeyId>,
+    },
+    /// The number is taken.
+    #[error(
+        "the key {} exists and is never replaced: operations made under it would no longer be \
+         recognised; leave --id out to take the next number",
+        .path.display()
+    )]
+    Exists {
+        /// The key's file.
+        path: PathBuf,
+    },
+    /// The ledger was used with a key of that number.
+    #[error(
+        "the ledger was used with a key {id} that is not in {}: restore its file; a new key with \
+         that number would not be accepted; leave --id out to take the next number",
+        .dir.display()
+    )]
+    NumberUsed {
+        /// The keys' directory.
+        dir: PathBuf,
+        /// The number.
+        id: KeyId,
+    },
+    /// The system has no random bytes.
+    #[error("the system gave no random bytes: {0}")]
+    Random(getrandom::Error),
+    /// Reading or writing failed.
+    #[error("{} cannot be {doing}: {cause}; correct its owner and mode (0700 for the directory, 0600 for a key)", .path.display())]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// `read` or `written`.
+        doing: &'static str,
+        /// The system's words.
+        cause: io::Error,
+    },
+}
+
+/// A key that was made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Generated {
+    /// Its number.
+    pub id: KeyId,
+    /// Its file.
+    pub file: PathBuf,
+    /// Whether it became the active key, as there was none.
+    pub active: bool,
+}
+
+/// What `key list` tells of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyEntry {
+    /// Its number.
+    pub id: KeyId,
+    /// Whether it makes new fingerprints.
+    pub active: bool,
+    /// The first 8 digits of its check value, to compare two copies of a key.
+    pub check: String,
+    /// Its file.
+    pub file: PathBuf,
+}
+
+/// The keys for a ledger. A ledger without operations gets its first key here; `active` overrides
+/// the file of that name.
+///
+/// # Errors
+/// [`KeysError`]; in particular if the ledger has operations and there is no key.
+pub fn load_or_generate(
+    dir: &Path,
+    active: Option<KeyId>,
+    ledger: &LedgerInfo,
+) -> Result<KeyRing, KeysError> {
+    let files = key_files(dir)?;
+    if files.is_empty() {
+        if ledger.has_operations {
+            let used = ledger.key_ids.clone();
+            return Err(KeysError::MissingWithOperations { dir: dir.to_owned(), used });
+        }
+        let made = generate(dir, None, &ledger.key_ids);
+        // Another server on the same ledger may have been first: its key is as good.
+        if !matches!(made, Err(KeysError::Exists { .. })) {
+            made?;
+        }
+    } else if let ([(only, _)], false, None) = (&files[..], ledger.has_operations, active) {
+        // The other server, or an earlier start, may have stopped between its key and this.
+        create(dir, ACTIVE_FILE, format!("{only}\n").as_bytes())?;
+    }
+    load(dir, active)
+}
+
+/// The keys of `dir`. Nothing is made.
+///
+/// # Errors
+/// [`KeysError`] for the first file that cannot be used.
+pub fn load(dir: &Path, active: Option<KeyId>) -> Result<KeyRing, KeysError> {
+    let mut keys = Vec::new();
+    for (id, path) in key_files(dir)? {
+        keys.push((id, read_key(&path)?));
+    }
+    let known: Vec<KeyId> = keys.iter().map(|(id, _)| *id).collect();
+    if known.is_empty() {
+        return Err(KeysError::None { dir: dir.to_owned() });
+    }
+    let active = match active {
+        Some(active) => active,
+        None => read_active(dir, &known)?
+            .ok_or_else(|| KeysError::NoActive { dir: dir.to_owned(), known: known.clone() })?,
+    };
+    KeyRing::new(active, keys).map_err(|error| match error {
+        KeyRingError::Empty => KeysError::None { dir: dir.to_owned() },
+        KeyRingError::ActiveMissing { active } => {
+            KeysError::ActiveAbsent { dir: dir.to_owned(), active, known }
+        }
+        KeyRingError::DuplicateId { id } => {
+            unreachable!("file names are distinct and canonical, so {id} came once")
+        }
+    })
+}
+
+/// A key that nobody keeps, for the store that keeps nothing.
+///
+/// # Errors
+/// [`KeysError::Random`].
+pub fn ephemeral() -> Result<KeyRing, KeysError> {
+    let bytes = random_bytes()?;
+    let key = SecretKey::from_bytes(&bytes[..]).expect("32 random bytes are long enough");
+    Ok(KeyRing::new(KeyId(1), [(KeyId(1), key)]).expect("the only key is the active one"))
+}
+
+/// Makes a key: 32 random bytes, mode 0600. It becomes active only if no key was. `used` are the
+/// numbers of keys that the ledger was used with; `id` defaults to the next number.
+///
+/// # Errors
+/// [`KeysError`]; no file is ever replaced.
+pub fn generate(dir: &Path, id: Option<KeyId>, used: &[u32]) -> Result<Generated, KeysError> {
+    let files = key_files(dir)?;
+    let known: Vec<KeyId> = files.iter().map(|(id, _)| *id).collect();
+    let highest = known.iter().map(|id| id.0).chain(used.iter().copied()).max();
+    let id = id.unwrap_or(KeyId(highest.unwrap_or(0).saturating_add(1)));
+    if used.contains(&id.0) && !known.contains(&id) {
+        return Err(KeysError::NumberUsed { dir: dir.to_owned(), id });
+    }
+    let file = dir.join(file_name(id));
+    make_private(dir).map_err(|cause| io_error(dir, "written", cause))?;
+    let text = Zeroizing::new(hex(&random_bytes()?[..]) + "\n");
+    if !create(dir, &file_name(id), text.as_bytes())? {
+        return Err(KeysError::Exists { path: file });
+    }
+    // With older keys in place a missing `active` is an accident, which is not ours to mend.
+    let active = known.is_empty() && create(dir, ACTIVE_FILE, format!("{id}\n").as_bytes())?;
+    Ok(Generated { id, file, active })
+}
+
+/// Makes key `id` the one that makes new fingerprints. Running servers see it at their next start.
+///
+/// # Errors
+/// [`KeysError`], in particular if the key is not there or cannot be used.
+pub fn activate(dir: &Path, id: KeyId) -> Result<(), KeysError> {
+    load(dir, Some(id))?;
+    let file = dir.join(ACTIVE_FILE);
+    let written = write_beside(dir, ACTIVE_FILE, format!("{id}\n").as_bytes())
+        .and_then(|temporary| fs::rename(temporary, &file))
+        .and_then(|()| File::open(dir)?.sync_all());
+    written.map_err(|cause| io_error(&file, "written", cause))
+}
+
+/// What may be told of the keys in `dir`, by number.
+///
+/// # Errors
+/// As [`load`].
+pub fn list(dir: &Path, active: Option<KeyId>) -> Result<Vec<KeyEntry>, KeysError> {
+    let ring = load(dir, active)?;
+    let active = ring.active().0;
+    let entry = |(id, key): (KeyId, &SecretKey)| KeyEntry {
+        id,
+        active: id == active,
+        check: hex(&key.check_value()[..4]),
+        file: dir.join(file_name(id)),
+    };
+    Ok(ring.iter().map(entry).collect())
+}
+
+/// The files of keys, by number. An absent directory has none.
+fn key_files(dir: &Path) -> Result<Vec<(KeyId, PathBuf)>, KeysError> {
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(cause) => return Err(io_error(dir, "read", cause)),
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let name = entry.map_err(|cause| io_error(dir, "read", cause))?.file_name();
+        let path = dir.join(&name);
+        let name = name.to_string_lossy();
+        let Some(stem) = name.strip_suffix(KEY_SUFFIX) else { continue };
+        // `01.key` would be a second file of key 1.
+        let id = stem.parse().ok().filter(|id: &u32| *id > 0 && id.to_string() == stem);
+        found.push((KeyId(id.ok_or_else(|| KeysError::Misnamed { path: path.clone() })?), path));
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn read_key(path: &Path) -> Result<SecretKey, KeysError> {
+    let cannot = |cause| io_error(path, "read", cause);
+    let file = File::open(path).map_err(cannot)?;
+    let mode = file.metadata().map_err(cannot)?.mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(KeysError::Exposed { path: path.to_owned(), mode });
+    }
+    let mut bytes = Zeroizing::new(Vec::with_capacity(4 * MIN_KEY_BYTES));
+    file.take(LONGEST_FILE_BYTES).read_to_end(&mut bytes).map_err(cannot)?;
+    // What is not ASCII is not hexadecimal: the position still counts in bytes.
+    let text = Zeroizing::new(String::from_utf8_lossy(&bytes).into_owned());
+    SecretKey::from_hex(&text)
+        .map_err(|cause| KeysError::Malformed { path: path.to_owned(), cause })
+}
+
+fn read_active(dir: &Path, known: &[KeyId]) -> Result<Option<KeyId>, KeysError> {
+    let path = dir.join(ACTIVE_FILE);
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(cause) => return Err(io_error(&path, "read", cause)),
+    };
+    match text.trim().parse() {
+        Ok(id) => Ok(Some(KeyId(id))),
+        Err(_) => Err(KeysError::ActiveMalformed { path, known: known.to_vec() }),
+    }
+}
+
+/// Makes `dir/name` whole and durable, or leaves what is there and answers `false`. A reader never
+/// sees half of it.
+fn create(dir: &Path, name: &str, bytes: &[u8]) -> Result<bool, KeysError> {
+    let file = dir.join(name);
+    let made = write_beside(dir, name, bytes).and_then(|temporary| {
+        // Unlike a rename, a link never replaces.
+        let linked = fs::hard_link(&temporary, &file);
+        fs::remove_file(&temporary)?;
+        match linked {
+            Ok(()) => File::open(dir)?.sync_all().map(|()| true),
+            Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            Err(cause) => Err(cause),
+        }
+    });
+    made.map_err(|cause| io_error(&file, "written", cause))
+}
+
+fn write_beside(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
+    let temporary = dir.join(format!(".{name}.{}", std::process::id()));
+    let mut options = OpenOptions::new();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    Ok(temporary)
+}
+
+fn random_bytes() -> Result<Zeroizing<[u8; MIN_KEY_BYTES]>, KeysError> {
+    let mut bytes = Zeroizing::new([0; MIN_KEY_BYTES]);
+    getrandom::fill(&mut bytes[..]).map_err(KeysError::Random)?;
+    Ok(bytes)
+}
+
+fn io_error(path: &Path, doing: &'static str, cause: io::Error) -> KeysError {
+    KeysError::Io { path: path.to_owned(), doing, cause }
+}
+
+fn file_name(id: KeyId) -> String {
+    format!("{id}{KEY_SUFFIX}")
+}
+
+fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    // Room for the line feed too: a buffer that grew would leave a copy behind.
+    let mut text = String::with_capacity(2 * bytes.len() + 1);
+    for byte in bytes {
+        text.extend([byte >> 4, byte & 15].map(|digit| char::from(DIGITS[usize::from(digit)])));
+    }
+    text
+}
+
+fn numbers(known: &[KeyId]) -> String {
+    known.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn keys_in_words(used: &[u32]) -> String {
+    match used {
+        [] => "a key that it does not name".into(),
+        [one] => format!("key {one}"),
+        many => {
+            format!("the keys {}", many.iter().map(u32::to_string).collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+fn files_in_words(dir: &Path, used: &[u32]) -> String {
+    match used {
+        [] => dir.display().to_string(),
+        many => {
+            let file = |id: &u32| dir.join(file_name(KeyId(*id))).display().to_string();
+            many.iter().map(file).collect::<Vec<_>>().join(", ")
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "keys_tests.rs"]
+mod tests;
