@@ -86,10 +86,12 @@ class LabTest(unittest.IsolatedAsyncioTestCase):
     def check_one_row(self, bench, operation_id, *, body=lab.BODY, at_ms=0):
         """One operation, one issue, in every column as they were asked for."""
         facts = self.check_rows(bench, issues=1, operations=1)
-        made = {"id": 1, "title": lab.TITLE, "body": body, "operation_id": operation_id}
-        self.assertEqual(facts["issues"], [made | {"created_at_ms": lab.START_MS + at_ms}])
         (operation,) = facts["operations"]
-        del operation["operation_key"]
+        made = {"id": 1, "title": lab.TITLE, "body": body, "operation_id": operation_id}
+        made |= {"created_at_ms": lab.START_MS + at_ms}
+        # By this key the issue belongs to its record.
+        made |= {"operation_key": operation.pop("operation_key")}
+        self.assertEqual(facts["issues"], [made])
         expected = {"operation_id": operation_id, "principal": "alice", "tool_id": "create_issue"}
         self.assertEqual(operation, expected | {"state": "applied", "result": "created 1"})
         return facts

@@ -212,7 +212,7 @@ def _plain_failures():
     except Exception as error:
         while len(getattr(error, "exceptions", ())) == 1:
             error = error.exceptions[0]
-        raise error
+        raise error from None
 
 
 _schemas = {}

@@ -158,9 +158,8 @@ class Rounds(LabTest):
                 again = await session.create(issue("op"), state=state, answers=answers)
                 self.assertEqual((again.kind, again.state), ("asked", state), answers)
                 self.assertEqual(list(again.questions), ["body"])
-            answers = {"other": DECLINE, "body": types.ElicitResult(
-                action="accept", content={"body": BODY, "more": True}
-            )}
+            more = types.ElicitResult(action="accept", content={"body": BODY, "more": True})
+            answers = {"other": DECLINE, "body": more}
             made = await session.create(issue("op"), state=state, answers=answers)
             self.check_applied(made, "op")
             # What was not asked for is no part of the request.
