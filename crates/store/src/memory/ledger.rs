@@ -234,7 +234,7 @@ impl Ledger {
         let why = match catch_unwind(AssertUnwindSafe(|| call(&mut tx))) {
             Ok(Ok(value)) => return Ok(value),
             Ok(Err(error)) => effect_words(error),
-            Err(_) => "it panicked".into(),
+            Err(_) => "panicked".into(),
         };
         self.rows.roll_back_to(savepoint);
         Err(why)

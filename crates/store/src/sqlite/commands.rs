@@ -221,7 +221,7 @@ impl Session {
         let outcome = match self.call_effect(key, call) {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => Err(effect_words(error)),
-            Err(Fault::Command(StoreError::EffectPanicked)) => Err("it panicked".into()),
+            Err(Fault::Command(StoreError::EffectPanicked)) => Err("panicked".into()),
             // The store noticed a failure of the effect's that the savepoint survived.
             Err(Fault::Command(StoreError::EffectFailed { reason, .. }))
                 if !self.connection.is_autocommit() =>
