@@ -37,13 +37,22 @@ TABLES = {
     },
     "issues": {
         "id": "int",
+        "operation_key": "hex",
         "title": "text",
         "body": "text",
+        "operation_id": "text",
         "created_at_ms": "int",
-        "operation_key": "hex",
     },
-    "watchers": {"id": "int", "issue_id": "int", "address": "text"},
-    "audit_events": {},
+    "watchers": {"id": "int", "operation_key": "hex", "issue_id": "int", "name": "text"},
+    "audit_events": {
+        "operation_key": "hex",
+        "seq": "int",
+        "at_ms": "int",
+        "kind": "text",
+        "identity": "text",
+        "who": "text",
+        "reason": "text",
+    },
 }
 
 STATES = {0: "in_progress", 1: "applied", 2: "partial", 3: "not_applied", 4: "in_doubt"}
@@ -103,8 +112,8 @@ def _table(connection, name):
     missing = [column for column in TABLES[name] if column not in present]
     if missing:
         raise Unreadable(f"table {name} has no column {missing[0]}: another schema")
-    # Every table's first column is its key, so the order is the order of creation.
-    rows = connection.execute(f"SELECT * FROM {name} ORDER BY 1").fetchall()
+    # Every table's key begins with its first column, so the order is the order of creation.
+    rows = connection.execute(f"SELECT * FROM {name} ORDER BY 1, 2").fetchall()
     return {
         "count": len(rows),
         "rows": [_row(name, row) for row in rows],

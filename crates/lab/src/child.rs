@@ -160,7 +160,7 @@ impl ChildOptions {
         options.lock_wait = Duration::from_millis(self.lock_wait_ms);
         options.tables = issue_effect::tables();
         Ok(match self.store {
-            StoreKind::Sqlite => Arc::new(SqliteStore::open(options).await?),
+            StoreKind::Sqlite => Arc::new(SqliteStore::open(&options)?),
             StoreKind::Memory => {
                 let backend_id = BackendId::parse(&self.backend_id)?;
                 Arc::new(MemoryStore::new(backend_id, options.clock, options.tables))
