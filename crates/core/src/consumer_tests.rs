@@ -42,10 +42,6 @@ fn what_is_believed_settles_the_effect_and_never_leads_to_a_send() {
     // Promise: an observation that agrees with itself settles the effect; applied returns the
     // stored result, everything else stops.
     use {Action as A, Effect as E, Submission as S};
-    let unknown = |detail: &str| {
-        json!({"state": "unknown", "authoritative": false, "detail": detail,
-               "matchingIds": [], "storedResult": null})
-    };
     let cases = [
         ("applied", json!({}), S::Admitted, E::Applied, A::ReturnStoredResult),
         (
@@ -98,12 +94,6 @@ fn what_is_believed_settles_the_effect_and_never_leads_to_a_send() {
             E::NotApplied,
             A::Stop,
         ),
-        ("no record", unknown("no_record"), S::Unknown, E::Unknown, A::Stop),
-        ("in progress", unknown("in_progress"), S::Unknown, E::Unknown, A::Stop),
-        ("first step", unknown("first_step_committed"), S::Unknown, E::Unknown, A::Stop),
-        ("in doubt", unknown("in_doubt"), S::Unknown, E::Unknown, A::Stop),
-        ("effect missing", unknown("effect_missing"), S::Unknown, E::Unknown, A::Stop),
-        ("quarantined", unknown("quarantined"), S::Unknown, E::Unknown, A::Stop),
         (
             "another zone is a zone",
             json!({"observedAt": "2026-01-31T10:30:00+01:00"}),
@@ -115,6 +105,28 @@ fn what_is_believed_settles_the_effect_and_never_leads_to_a_send() {
     for (name, changes, submission, effect, action) in cases {
         let belief = judge(&expected(), &with(applied(), &changes));
         assert_eq!(belief, Ok(Belief { submission, effect, action }), "{name}");
+    }
+}
+
+#[test]
+fn an_unknown_that_is_believed_stays_unknown_and_stops() {
+    // Promise: no record, an unfinished and a doubtful one prove nothing, whatever the detail.
+    for detail in [
+        "no_record",
+        "in_progress",
+        "first_step_committed",
+        "in_doubt",
+        "effect_missing",
+        "quarantined",
+    ] {
+        let changes = json!({"state": "unknown", "authoritative": false, "detail": detail,
+                             "matchingIds": [], "storedResult": null});
+        let belief = judge(&expected(), &with(applied(), &changes)).expect("believed");
+        assert_eq!(
+            belief,
+            Belief { action: Action::Stop, ..after_transport_failure() },
+            "{detail}"
+        );
     }
 }
 

@@ -1,2 +1,68 @@
-//! Fault lab.
-fn main() {}
+//! The lab's command: the child under test, the relay that keeps its bytes, and random kills.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use counterfoil_lab::{child, kills, relay, seal_state};
+
+/// The fault lab of counterfoil. It is never shipped.
+#[derive(Debug, Parser)]
+struct Lab {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve MCP on stdio as the product does, with a fixed clock and faults
+    Child(child::ChildOptions),
+    /// Keep the raw bytes of both directions between a client and a server
+    Relay(relay::RelayArgs),
+    /// Print a sealed state as a server would issue it
+    SealState(seal_state::SealStateArgs),
+    /// Kill servers at random moments under load and check what is left
+    Kills(kills::KillsArgs),
+}
+
+fn main() -> ExitCode {
+    match run(Lab::parse().command) {
+        Ok(code) => code,
+        Err(error) => {
+            // A closed stderr must not turn one failure into another.
+            let _ = writeln!(std::io::stderr(), "counterfoil-lab: {error:#}");
+            ExitCode::from(1)
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    if let Command::Relay(args) = command {
+        let code = relay::run(&args)?;
+        // Ends the thread that may still wait for the client's next frame.
+        std::process::exit(code);
+    }
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_max_level(tracing::Level::WARN)
+        .init();
+    let runtime = tokio::runtime::Runtime::new()?;
+    let code = runtime.block_on(serve_or_print(command));
+    // A blocked read of stdin would keep the runtime for ever.
+    runtime.shutdown_background();
+    code
+}
+
+async fn serve_or_print(command: Command) -> anyhow::Result<ExitCode> {
+    let printed = match command {
+        Command::Child(options) => {
+            child::run(&options).await?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Command::SealState(args) => seal_state::run(&args).await?,
+        Command::Kills(args) => kills::run_command(&args).await?,
+        Command::Relay(_) => unreachable!("the relay needs no runtime and was run above"),
+    };
+    writeln!(std::io::stdout(), "{printed}")?;
+    Ok(ExitCode::SUCCESS)
+}

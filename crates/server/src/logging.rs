@@ -108,9 +108,8 @@ mod tests {
         for (filter, shows_ours) in cases {
             let sink = Sink::default();
             let writer = sink.clone();
-            let layer = tracing_subscriber::fmt::layer()
-                .with_writer(move || writer.clone())
-                .with_filter(
+            let layer =
+                tracing_subscriber::fmt::layer().with_writer(move || writer.clone()).with_filter(
                     parse(Some(filter))
                         .expect("good")
                         .and(filter_fn(|event| is_ours(event.target()))),

@@ -55,7 +55,11 @@ pub fn printable(text: &str) -> String {
             || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
     text.chars().fold(String::with_capacity(text.len()), |mut shown, c| {
-        if steers(c) { shown.extend(c.escape_unicode()) } else { shown.push(c) }
+        if steers(c) {
+            shown.extend(c.escape_unicode())
+        } else {
+            shown.push(c)
+        }
         shown
     })
 }
@@ -91,6 +95,9 @@ mod tests {
     #[test]
     fn stored_text_cannot_steer_the_terminal() {
         // Promise: text from a ledger is shown, never obeyed.
-        assert_eq!(printable("a\x1b[31mb\r\u{202e}c\u{9b}\nd é"), "a\\u{1b}[31mb\\u{d}\\u{202e}c\\u{9b}\nd é");
+        assert_eq!(
+            printable("a\x1b[31mb\r\u{202e}c\u{9b}\nd é"),
+            "a\\u{1b}[31mb\\u{d}\\u{202e}c\\u{9b}\nd é"
+        );
     }
 }

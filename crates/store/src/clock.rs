@@ -1,6 +1,8 @@
 //! The clocks that a ledger is handed, and the ledger's own time, which never runs backwards.
 
 use std::fmt::Debug;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use counterfoil_core::time::Timestamp;
@@ -62,5 +64,48 @@ impl<'a> LedgerClock<'a> {
     pub fn now(&self) -> Timestamp {
         let passed = self.clock.since_boot().saturating_sub(self.read_at);
         self.clock.wall().max(self.high_water.plus(passed))
+    }
+}
+
+/// What a process knows of its ledger's times: the highest mark and the horizon, for those who write
+/// and those who only read.
+#[derive(Debug)]
+pub(crate) struct SharedMark {
+    clock: Arc<dyn Clock>,
+    /// The mark, and where the boot-time clock stood when it was read.
+    known: Mutex<(Timestamp, Duration)>,
+    horizon_ms: AtomicI64,
+}
+
+impl SharedMark {
+    pub(crate) fn new(clock: Arc<dyn Clock>, high_water: Timestamp, horizon: Timestamp) -> Self {
+        let read_at = clock.since_boot();
+        let horizon_ms = AtomicI64::new(horizon.as_ms());
+        Self { clock, known: Mutex::new((high_water, read_at)), horizon_ms }
+    }
+
+    /// Takes note of the ledger's horizon.
+    pub(crate) fn set_horizon(&self, horizon: Timestamp) {
+        self.horizon_ms.store(horizon.as_ms(), Ordering::Relaxed);
+    }
+
+    /// The horizon as it was last read.
+    pub(crate) fn horizon(&self) -> Timestamp {
+        Timestamp::from_ms(self.horizon_ms.load(Ordering::Relaxed))
+    }
+
+    /// Takes note of a mark that was read or written just now.
+    pub(crate) fn raise(&self, high_water: Timestamp) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let read_at = self.clock.since_boot();
+        if high_water > known.0.plus(read_at.saturating_sub(known.1)) {
+            *known = (high_water, read_at);
+        }
+    }
+
+    /// The ledger's time now.
+    pub(crate) fn now(&self) -> Timestamp {
+        let (high_water, read_at) = *self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        LedgerClock::resume(&*self.clock, high_water, read_at).now()
     }
 }

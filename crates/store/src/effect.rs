@@ -2,15 +2,16 @@
 
 use std::fmt::Debug;
 
-use counterfoil_core::identity::OperationId;
+use counterfoil_core::identity::{OperationId, OperationKey};
 use counterfoil_core::record::{EffectRef, StoredResult};
 use counterfoil_core::time::Timestamp;
 
 /// An effect that the store runs inside the operation's transaction. An embedder implements this
 /// for its own tables.
 ///
-/// `apply` must only touch what it is handed: it runs on the ledger's writer, and everybody else's
-/// commit waits for it.
+/// It must only touch what it is handed: it runs on the ledger's writer, and everybody else's
+/// commit waits for it. It may be called again for one operation, after what it wrote was rolled
+/// back through no fault of its own; only the last call's writes stay.
 pub trait LocalEffect: Debug + Send + Sync + 'static {
     /// Makes the effect, or its first step. Whatever it wrote is rolled back if it fails or panics,
     /// and then no record is left either.
@@ -27,7 +28,7 @@ pub trait LocalEffect: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// [`EffectError`] if the step could not be done: what it wrote is rolled back, and
-    /// [`compensate`](Self::compensate) runs.
+    /// [`compensate`](Self::compensate) runs. A panic counts as failure.
     fn follow_up(
         &self,
         tx: &mut dyn EffectTx,
@@ -41,7 +42,8 @@ pub trait LocalEffect: Debug + Send + Sync + 'static {
     /// Takes the first step back after [`follow_up`](Self::follow_up) failed.
     ///
     /// # Errors
-    /// [`EffectError`] if the first step cannot be taken back: the operation is then `partial`.
+    /// [`EffectError`] if the first step cannot be taken back: the operation is then `partial`. A
+    /// panic counts as failure.
     fn compensate(
         &self,
         tx: &mut dyn EffectTx,
@@ -50,6 +52,12 @@ pub trait LocalEffect: Debug + Send + Sync + 'static {
     ) -> Result<(), EffectError> {
         let _ = (tx, context, first);
         Err(EffectError::Failed("this effect has no compensation".into()))
+    }
+
+    /// The result to store when a later step failed, for the reason `why`, and
+    /// [`compensate`](Self::compensate) took the first one back.
+    fn undone_result(&self, first: &EffectRef, why: &str) -> StoredResult {
+        StoredResult::from_text(&format!("{} was taken back, because a later step {why}", first.id))
     }
 
     /// The result to store when a later step and its compensation both failed.
@@ -63,6 +71,8 @@ pub trait LocalEffect: Debug + Send + Sync + 'static {
 pub struct EffectContext<'a> {
     /// The operation.
     pub operation_id: &'a OperationId,
+    /// The ledger's own key of it, for an embedder's tables that refer to operations.
+    pub operation_key: OperationKey,
     /// The store's time of the transaction.
     pub now: Timestamp,
 }
@@ -110,7 +120,8 @@ pub enum EffectError {
 
 /// What an effect writes with. There is no way to begin, commit or roll back.
 pub trait EffectTx {
-    /// Inserts a row into a declared table and returns its integer key.
+    /// Inserts a row into a declared table and returns its integer key. A key is never used twice,
+    /// not even after its row is deleted.
     ///
     /// # Errors
     /// [`EffectError::Failed`] if a constraint of the table refuses the row;
@@ -194,12 +205,13 @@ impl From<i64> for SqlValue {
     }
 }
 
-/// A table that an effect writes to through [`EffectTx::insert`]; the store creates it.
+/// A table that an effect writes to through [`EffectTx::insert`]; the store creates it, with two
+/// columns more: `id`, the key, and `operation_key`, the operation that made the row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableSpec {
-    /// Lower-case letters, digits and underscores. The key column is `id`.
+    /// Lower-case letters, digits and underscores.
     pub name: &'static str,
-    /// The columns beside `id`.
+    /// The columns beside `id` and `operation_key`.
     pub columns: &'static [Column],
     /// Whether rows can be neither changed nor deleted.
     pub append_only: bool,

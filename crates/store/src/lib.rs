@@ -6,10 +6,14 @@
 pub mod clock;
 pub mod contract;
 pub mod cut;
+mod digest;
 pub mod effect;
 pub mod error;
+mod keys;
 pub mod memory;
 pub mod sqlite;
+mod steps;
+mod tables;
 
 pub use clock::{Clock, SystemClock};
 pub use contract::{
@@ -20,4 +24,6 @@ pub use effect::{
     Column, ColumnKind, Completion, EffectContext, EffectError, EffectRow, EffectTx, LocalEffect,
     SqlTx, SqlValue, TableSpec,
 };
-pub use error::StoreError;
+pub use error::{OpenRefused, StoreError};
+
+pub use sqlite::{SqliteOptions, SqliteStore};

@@ -1,6 +1,8 @@
 //! A scripted MCP server over an in-memory pipe. It counts what arrives, does what the script
 //! says, and checks at each write that the identity was on disk before it.
 
+pub(crate) mod script;
+
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,7 @@
 //! The command line: one module for each noun, data on stdout, everything else on stderr.
 
+mod call;
+mod demo;
 pub mod exit;
 mod key;
 mod ledger;
@@ -13,6 +15,7 @@ use anyhow::Context as _;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::config::{ConfigError, Environment, LOG_VARIABLE};
+use crate::demo::child::DemoChildArgs;
 use crate::logging::{self, LoggingError};
 use crate::output;
 use exit::{EXIT_CODES_HELP, Exit};
@@ -30,7 +33,6 @@ the flag --lifetimes-state. A SPAN is a number of seconds, or such as 10m, 36h, 
 #[derive(Debug, Parser)]
 #[command(name = "counterfoil", version, about = ABOUT, max_term_width = 100)]
 #[command(after_help = EXIT_CODES_HELP, after_long_help = format!("{SETTINGS_HELP}\n{EXIT_CODES_HELP}"))]
-#[command(propagate_version = true, disable_help_subcommand = false)]
 struct Cli {
     /// What is logged to stderr: off, error, warn, info, debug, trace, or such as
     /// counterfoil_store=debug,warn [default: warn]
@@ -45,9 +47,13 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(serve::ServeArgs),
+    Call(call::CallArgs),
     Operation(operation::OperationArgs),
     Key(key::KeyArgs),
     Store(store::StoreArgs),
+    Demo(demo::DemoArgs),
+    #[command(hide = true)]
+    DemoChild(DemoChildArgs),
 }
 
 /// Bad input that only the command itself can recognise.
@@ -91,6 +97,9 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
             Command::Serve(args) => Box::pin(serve::run(args, &env)).await,
             Command::Operation(args) => Box::pin(operation::run(args, &env)).await,
             Command::Key(args) => Box::pin(key::run(args, &env)).await,
+            Command::Call(args) => Box::pin(call::run(args)).await,
+            Command::Demo(args) => Box::pin(demo::run(args)).await,
+            Command::DemoChild(args) => Box::pin(crate::demo::child::run(args)).await,
             Command::Store(args) => store::run(&args),
         }
     });

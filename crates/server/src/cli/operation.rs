@@ -1,5 +1,6 @@
 //! `counterfoil operation`: what became of an operation, and what only a person can decide.
 
+mod json;
 mod report;
 
 use clap::{ArgGroup, Args, Subcommand};
@@ -134,7 +135,8 @@ async fn show(store: &dyn Store, args: &ShowArgs) -> anyhow::Result<Exit> {
     let snapshot = store.look_up(tenant, id).await?;
     let Snapshot::Found { record, .. } = &snapshot else {
         let quarantined = snapshot == Snapshot::Quarantined;
-        let words = if quarantined { quarantined_words(id) } else { absent_words(store, &args.which) };
+        let words =
+            if quarantined { quarantined_words(id) } else { absent_words(store, &args.which) };
         if args.json {
             let state = if quarantined { "quarantined" } else { "absent" };
             output::json(&json!({

@@ -153,7 +153,7 @@ impl Draft {
         let lifetime = |key, standard: Span, problems: &mut Vec<Problem>| {
             self.last(key, rules::lifetime, problems).unwrap_or(standard)
         };
-        let settings = Settings {
+        Settings {
             data_dir: self.data_dir(problems).or_else(|| default_dir(env)),
             backend_id: self.last(Key::BackendId, rules::backend_id, problems),
             principal: self
@@ -176,8 +176,7 @@ impl Draft {
                 problems,
             ),
             config_file,
-        };
-        settings
+        }
     }
 
     /// The strongest value of `key`; every value of it is checked.

@@ -9,6 +9,11 @@ use std::task::{Context, Poll};
 use clap::Args;
 use tokio::io::AsyncWrite;
 
+use crate::cli::exit::Exit;
+use crate::config::{Flags, Settings};
+use crate::wire::WireLimits;
+use crate::{ledger, serve};
+
 /// The exit code of a server that died after its commit and before its reply.
 pub const EXIT_BEFORE_REPLY: i32 = 70;
 
@@ -45,6 +50,30 @@ pub fn arguments(data_dir: &Path, principal: &str, mode: Mode) -> Vec<OsString> 
         arguments.push("--lose-reply".into());
     }
     arguments
+}
+
+/// Serves over stdio.
+///
+/// # Errors
+/// Whatever keeps the server from starting.
+pub async fn run(args: DemoChildArgs) -> anyhow::Result<Exit> {
+    let variables = [
+        ("COUNTERFOIL_DATA_DIR", args.data_dir.as_os_str().to_owned()),
+        ("COUNTERFOIL_PRINCIPAL", args.principal.into()),
+    ];
+    let settings = Settings::load(&Flags::default(), &variables.into_iter().collect())?;
+    let engine = ledger::open_engine(&settings).await?;
+    let caller = serve::stdio_caller(settings.principal.clone());
+    let shutdown = serve::shutdown_signal()?;
+    let limits = WireLimits::default();
+    let (input, output) = rmcp::transport::stdio_pipes();
+    if args.lose_reply {
+        let streams = (input, VanishingReply(output));
+        serve::stdio(engine, caller, streams, limits, shutdown).await?;
+    } else {
+        serve::stdio(engine, caller, (input, output), limits, shutdown).await?;
+    }
+    Ok(Exit::Done)
 }
 
 /// A writer that ends the process in place of writing a frame that says `applied`.

@@ -8,8 +8,8 @@ use counterfoil_core::operation::{Phase, State};
 use counterfoil_core::record::{Record, Resolution};
 use counterfoil_core::time::Timestamp;
 use counterfoil_store::AuditEvent;
-use serde_json::{Value, json};
 
+use super::json::OperationJson;
 use crate::output::printable;
 
 /// What `operation show` tells.
@@ -32,8 +32,7 @@ impl<'a> Report<'a> {
         audit: &'a [AuditEvent],
         now: Timestamp,
     ) -> Self {
-        let caller =
-            Caller { tenant: record.tenant.clone(), principal: record.principal.clone() };
+        let caller = Caller { tenant: record.tenant.clone(), principal: record.principal.clone() };
         let effect = match snapshot {
             Snapshot::Found { effect, .. } => *effect,
             Snapshot::Absent | Snapshot::Quarantined => EffectSeen::NotLocal,
@@ -61,7 +60,10 @@ impl<'a> Report<'a> {
             ("principal", record.principal.to_string()),
             ("ledger", self.backend.to_string()),
             ("tool", format!("{}, version {}", record.tool_id, record.tool_version)),
-            ("fingerprint", format!("{}, key {}", record.binding.profile.as_str(), record.binding.key_id)),
+            (
+                "fingerprint",
+                format!("{}, key {}", record.binding.profile.as_str(), record.binding.key_id),
+            ),
             ("created", record.created_at.to_rfc3339()),
         ];
         let mut time = |name, at: Option<Timestamp>| {
@@ -97,60 +99,9 @@ impl<'a> Report<'a> {
         text
     }
 
-    /// The same with the field names of an observation where both tell the same.
-    pub(super) fn to_json(&self, show_result: bool) -> Value {
-        let record = self.record;
-        let time = |at: Option<Timestamp>| at.map(Timestamp::to_rfc3339);
-        let mut json = json!({
-            "operationId": record.operation_id,
-            "found": true,
-            "tenant": record.tenant,
-            "principal": record.principal,
-            "backend": self.backend,
-            "state": record.state.as_str(),
-            "phase": phase_word(record.state),
-            "callersSee": {
-                "state": self.told.state,
-                "detail": self.told.detail,
-                "retry": self.told.retry(),
-            },
-            "tool": { "id": record.tool_id, "version": record.tool_version },
-            "fingerprint": {
-                "profile": record.binding.profile.as_str(),
-                "keyId": record.binding.key_id.0,
-            },
-            "createdAt": record.created_at.to_rfc3339(),
-            "authorityEndsAt": time(record.authority_ends_at),
-            "settledAt": time(record.settled_at),
-            "retentionEndsAt": time(record.retention_ends_at),
-            "owner": record.owner.map(|owner| json!({
-                "boot": hex(owner.boot.as_bytes()),
-                "fence": owner.fence,
-                "leaseUntil": owner.lease_until.to_rfc3339(),
-            })),
-            "resolution": record.resolution.map(|resolution| match resolution {
-                Resolution::Proved => "proved",
-                Resolution::Unproved => "unproved",
-            }),
-            "effect": record.effect.as_ref().map(|row| json!({
-                "table": row.table,
-                "id": row.id,
-                "seen": seen_word(self.effect),
-            })),
-            "result": {
-                "bytes": record.result.as_ref().map(|result| result.as_json().len()),
-                "purged": record.purged,
-            },
-            "audit": self.audit.iter().map(audit_json).collect::<Vec<_>>(),
-        });
-        if show_result {
-            let value = record.result.as_ref().map(|result| {
-                serde_json::from_str::<Value>(result.as_json())
-                    .expect("StoredResult holds one JSON value; from_json checked it")
-            });
-            json["result"]["value"] = value.into();
-        }
-        json
+    /// The same for programs.
+    pub(super) fn to_json(&self, show_result: bool) -> OperationJson<'_> {
+        OperationJson::new(self.record, self.effect, &self.told, self.audit, show_result)
     }
 
     fn effect_words(&self) -> String {
@@ -202,18 +153,6 @@ impl<'a> Report<'a> {
     }
 }
 
-fn audit_json(event: &AuditEvent) -> Value {
-    json!({
-        "seq": event.seq,
-        "at": event.at.to_rfc3339(),
-        "kind": event.kind,
-        "identity": event.identity,
-        "who": event.who,
-        "reason": event.reason,
-        "proof": event.proof,
-    })
-}
-
 fn state_words(state: State) -> String {
     let more = match state {
         State::InProgress(Phase::Claimed) => " (begun, nothing sent)",
@@ -225,15 +164,6 @@ fn state_words(state: State) -> String {
     format!("{}{more}", state.as_str())
 }
 
-const fn phase_word(state: State) -> Option<&'static str> {
-    match state {
-        State::InProgress(Phase::Claimed) => Some("claimed"),
-        State::InProgress(Phase::Dispatched) => Some("dispatched"),
-        State::InProgress(Phase::FirstCommit) => Some("first_commit"),
-        _ => None,
-    }
-}
-
 const fn resolution_words(resolution: Resolution) -> &'static str {
     match resolution {
         Resolution::Proved => "by an operator",
@@ -241,16 +171,8 @@ const fn resolution_words(resolution: Resolution) -> &'static str {
     }
 }
 
-const fn seen_word(effect: EffectSeen) -> &'static str {
-    match effect {
-        EffectSeen::NotLocal => "not_local",
-        EffectSeen::Same => "same",
-        EffectSeen::Changed => "changed",
-        EffectSeen::Missing => "missing",
-    }
-}
-
-fn hex(bytes: &[u8]) -> String {
+/// Two lower-case digits for each byte.
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text

@@ -1,0 +1,206 @@
+//! `counterfoil-lab child`: the product's server on stdio, with a clock that stands still, armed
+//! cut points and store faults injected. What handles a call is the product's own code.
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use counterfoil::data_dir::DataDir;
+use counterfoil::tools::issue_effect;
+use counterfoil::wire::WireLimits;
+use counterfoil::{keys, serve};
+use counterfoil_core::identity::{BackendId, Caller, Principal, Tenant};
+use counterfoil_core::time::{Lifetimes, Span};
+use counterfoil_engine::Engine;
+use counterfoil_store::Store;
+use counterfoil_store::memory::MemoryStore;
+use counterfoil_store::sqlite::{SqliteOptions, SqliteStore};
+
+use crate::clock::FixedClock;
+use crate::cuts::CutSpec;
+use crate::process::READY;
+use crate::store_faults::{BarrierSpec, FaultyStore};
+use crate::unguarded;
+
+/// The moment at which the lab's clocks stand unless told otherwise: 2027-01-15T08:00:00Z.
+pub const START_MS: i64 = 1_800_000_000_000;
+
+/// The child's command line; also how the lab's tests write one.
+#[derive(Debug, Clone, Args)]
+pub struct ChildOptions {
+    /// Where ledger and keys are
+    #[arg(long)]
+    pub data_dir: PathBuf,
+    /// Who calls
+    #[arg(long, default_value = "alice")]
+    pub principal: String,
+    /// The ledger's ID
+    #[arg(long, default_value = "lab")]
+    pub backend_id: String,
+    /// The moment at which the wall clock stands, in milliseconds since the Unix epoch
+    #[arg(long, default_value_t = START_MS, allow_negative_numbers = true)]
+    pub clock_ms: i64,
+    /// How long a sealed state can be used, in seconds
+    #[arg(long, default_value_t = 600)]
+    pub state_s: u64,
+    /// How long a continuation may write, in seconds
+    #[arg(long, default_value_t = 3600)]
+    pub authority_s: u64,
+    /// How long a settled record can be replayed, in seconds
+    #[arg(long, default_value_t = 30 * 86_400)]
+    pub retention_s: u64,
+    /// How long a write waits for another process's lock, in milliseconds; 0 does not wait
+    #[arg(long, default_value_t = 1000)]
+    pub lock_wait_ms: u64,
+    /// Where operations are kept
+    #[arg(long, value_enum, default_value_t = StoreKind::Sqlite)]
+    pub store: StoreKind,
+    /// Where the process ends: POINT=exit:CODE or POINT=kill; POINT@N for the Nth time
+    #[arg(long, value_name = "CUT")]
+    pub cut: Vec<CutSpec>,
+    /// Wait before the first submit until N processes have come
+    #[arg(long, value_name = "DIR:N")]
+    pub barrier: Option<BarrierSpec>,
+    /// Let the first effect fail after its insert
+    #[arg(long)]
+    pub fail_effect_once: bool,
+    /// The same tools and tables without a ledger
+    #[arg(long)]
+    pub unguarded: bool,
+}
+
+/// Where operations are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum StoreKind {
+    /// `ledger.db` in the data directory.
+    Sqlite,
+    /// In memory.
+    Memory,
+}
+
+impl ChildOptions {
+    /// The defaults on this directory.
+    #[must_use]
+    pub fn new(data_dir: &Path) -> Self {
+        Self {
+            data_dir: data_dir.into(),
+            principal: "alice".into(),
+            backend_id: "lab".into(),
+            clock_ms: START_MS,
+            state_s: 600,
+            authority_s: 3600,
+            retention_s: 30 * 86_400,
+            lock_wait_ms: 1000,
+            store: StoreKind::Sqlite,
+            cut: Vec::new(),
+            barrier: None,
+            fail_effect_once: false,
+            unguarded: false,
+        }
+    }
+
+    /// The ledger's file.
+    #[must_use]
+    pub fn ledger(&self) -> PathBuf {
+        self.data_dir.join(counterfoil::data_dir::LEDGER_FILE)
+    }
+
+    /// The command line that gives these options.
+    #[must_use]
+    pub fn to_arguments(&self) -> Vec<OsString> {
+        let mut line: Vec<OsString> =
+            vec!["child".into(), "--data-dir".into(), self.data_dir.clone().into()];
+        let store = match self.store {
+            StoreKind::Sqlite => "sqlite",
+            StoreKind::Memory => "memory",
+        };
+        let mut option = |name: &str, value: String| line.extend([name.into(), value.into()]);
+        option("--principal", self.principal.clone());
+        option("--backend-id", self.backend_id.clone());
+        option("--clock-ms", self.clock_ms.to_string());
+        option("--state-s", self.state_s.to_string());
+        option("--authority-s", self.authority_s.to_string());
+        option("--retention-s", self.retention_s.to_string());
+        option("--lock-wait-ms", self.lock_wait_ms.to_string());
+        option("--store", store.into());
+        self.cut.iter().for_each(|cut| option("--cut", cut.to_string()));
+        self.barrier.iter().for_each(|barrier| option("--barrier", barrier.to_string()));
+        let switches =
+            [("--fail-effect-once", self.fail_effect_once), ("--unguarded", self.unguarded)];
+        line.extend(switches.into_iter().filter(|(_, on)| *on).map(|(name, _)| name.into()));
+        line
+    }
+
+    /// Opens the ledger and the engine over it.
+    ///
+    /// # Errors
+    /// Whatever the store, the keys or the options refuse.
+    pub async fn engine(&self) -> anyhow::Result<Engine> {
+        let span = |seconds: u64| Span::from_secs_f64(seconds as f64);
+        let lifetimes = Lifetimes {
+            state: span(self.state_s)?,
+            authority: span(self.authority_s)?,
+            retention: span(self.retention_s)?,
+        };
+        let dir = DataDir::prepare(&self.data_dir, None)?;
+        let store = self.open_store().await?;
+        let keys = keys::load_or_generate(&dir.keys(), None, &store.info().await?)?;
+        let store = FaultyStore::new(store, self.barrier.clone(), self.fail_effect_once);
+        Ok(Engine::open(Arc::new(store), keys, lifetimes).await?)
+    }
+
+    async fn open_store(&self) -> anyhow::Result<Arc<dyn Store>> {
+        let mut options = SqliteOptions::new(self.ledger());
+        options.backend_id = Some(BackendId::parse(&self.backend_id)?);
+        options.clock = Arc::new(FixedClock::at_ms(self.clock_ms));
+        options.lock_wait = Duration::from_millis(self.lock_wait_ms);
+        options.tables = issue_effect::tables();
+        Ok(match self.store {
+            StoreKind::Sqlite => Arc::new(SqliteStore::open(&options)?),
+            StoreKind::Memory => {
+                let backend_id = BackendId::parse(&self.backend_id)?;
+                Arc::new(MemoryStore::new(backend_id, options.clock, options.tables))
+            }
+        })
+    }
+
+    /// Who calls.
+    ///
+    /// # Errors
+    /// If the principal is no name.
+    pub fn caller(&self) -> anyhow::Result<Caller> {
+        let tenant = Tenant::parse("local").expect("a valid name");
+        Ok(Caller { tenant, principal: Principal::parse(&self.principal)? })
+    }
+}
+
+/// Serves until the client leaves, or a cut is reached.
+///
+/// # Errors
+/// If the server cannot start.
+pub async fn run(options: &ChildOptions) -> anyhow::Result<()> {
+    options.cut.iter().for_each(CutSpec::arm);
+    let shutdown = serve::shutdown_signal()?;
+    let engine = Arc::new(options.engine().await?);
+    let streams = (tokio::io::stdin(), tokio::io::stdout());
+    let limits = WireLimits::default();
+    if options.unguarded {
+        // The ledger was opened for its tables alone.
+        engine.close().await?;
+        let handler = unguarded::Unguarded::open(&options.ledger())?;
+        say_ready()?;
+        return unguarded::serve(handler, streams, limits, shutdown).await;
+    }
+    let caller = options.caller()?;
+    say_ready()?;
+    serve::stdio(engine, caller, streams, limits, shutdown).await?;
+    Ok(())
+}
+
+fn say_ready() -> anyhow::Result<()> {
+    writeln!(std::io::stderr(), "{READY}").context("stderr is closed")
+}

@@ -1,0 +1,320 @@
+//! Random kills under load: clients write concurrently, a server is killed with SIGKILL at a random
+//! moment, the next one opens what is left, whatever is unknown is asked for. At the end the
+//! checker and the physical rows must agree.
+//!
+//! The seed fixes the plan: which operations, which clients, after how many replies and how much
+//! later the kill comes. When exactly it hits is the machine's.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use clap::Args;
+use serde::Serialize;
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::child::ChildOptions;
+use crate::history::{Event, Physical, Recorder, Saw, check};
+use crate::process::{Ended, Launch};
+use crate::random::Random;
+use crate::readback;
+use crate::session::{Caller, Issue, Protocol, Reply, Session};
+
+/// A kill comes after at most this many replies.
+const MOST_REPLIES: u64 = 40;
+/// And at most this much later, in microseconds: about what two commits take.
+const MOST_DELAY_US: u64 = 5000;
+
+/// The command's arguments.
+#[derive(Debug, Args)]
+pub struct KillsArgs {
+    /// How many servers are killed
+    #[arg(long, default_value_t = 200)]
+    count: u32,
+    /// The plan; another one each time if it is left out
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How many servers share the ledger
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
+    servers: u8,
+    /// Keep the ledger here; a directory that does not exist
+    #[arg(long)]
+    data_dir: Option<PathBuf>,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone)]
+pub struct Campaign {
+    /// The lab's binary.
+    pub lab: PathBuf,
+    /// Where the ledger is.
+    pub data_dir: PathBuf,
+    /// How many servers are killed, one after the other.
+    pub kill_count: u32,
+    /// The plan.
+    pub seed: u64,
+    /// How many servers share the ledger at each time.
+    pub server_count: usize,
+    /// How many clients each server has.
+    pub client_count: usize,
+}
+
+/// What was done and found.
+#[derive(Debug, Clone, Serialize)]
+pub struct Summary {
+    /// The plan.
+    pub seed: u64,
+    /// Servers that died by SIGKILL.
+    pub kill_count: u32,
+    /// Requests sent.
+    pub call_count: usize,
+    /// Requests whose reply never came.
+    pub lost_count: usize,
+    /// Lost writes that a status showed to be settled.
+    pub recovered_count: usize,
+    /// Physical issues.
+    pub issue_count: u64,
+    /// Recorded operations.
+    pub operation_count: u64,
+    /// Recorded operations that a kill left between their two steps.
+    pub in_progress_count: usize,
+    /// What the checker found.
+    pub violations: Vec<String>,
+    /// How long it took.
+    pub elapsed_ms: u128,
+}
+
+/// Runs a campaign from the command line and gives its summary as JSON.
+///
+/// # Errors
+/// If a server does not die as it should or the checker finds a violation.
+pub async fn run_command(args: &KillsArgs) -> anyhow::Result<String> {
+    let fresh = || getrandom::u64().context("the system gave no random seed");
+    let temporary = tempfile::tempdir()?;
+    let data_dir = args.data_dir.clone().unwrap_or_else(|| temporary.path().join("data"));
+    ensure!(!data_dir.exists(), "{} exists; give a new directory", data_dir.display());
+    let campaign = Campaign {
+        lab: std::env::current_exe()?,
+        data_dir,
+        kill_count: args.count,
+        seed: args.seed.map_or_else(fresh, Ok)?,
+        server_count: args.servers.into(),
+        client_count: 8,
+    };
+    let summary = run(&campaign).await.with_context(|| format!("seed {}", campaign.seed))?;
+    let text = serde_json::to_string_pretty(&summary)?;
+    ensure!(summary.violations.is_empty(), "violations were found:\n{text}");
+    Ok(text)
+}
+
+/// Runs a campaign.
+///
+/// # Errors
+/// If a server does not start, does not die as it should, or the ledger cannot be read back. What
+/// the checker finds is in the summary.
+pub async fn run(campaign: &Campaign) -> anyhow::Result<Summary> {
+    let begun = Instant::now();
+    let mut random = Random::new(campaign.seed);
+    let recorder = Arc::new(Recorder::default());
+    let mut unknown = Vec::new();
+    let mut recovered_count = 0;
+    for round in 0..campaign.kill_count {
+        let servers = open(campaign).await?;
+        let reconciler = servers[0].caller();
+        recovered_count += reconcile(reconciler, &recorder, unknown, &mut random).await;
+        let load = Load::new(&recorder, round);
+        unknown = round_of_load(campaign, servers, load, &mut random)
+            .await
+            .with_context(|| format!("kill {} of seed {}", round + 1, campaign.seed))?;
+    }
+    let mut servers = open(campaign).await?.into_iter();
+    let last = servers.next().context("a campaign has at least one server")?;
+    recovered_count += reconcile(last.caller(), &recorder, unknown, &mut random).await;
+    for server in servers.chain([last]) {
+        let ended = server.close().await?;
+        ensure!(ended == Ended::Code(0), "the last server ended with {ended:?}");
+    }
+    judge(campaign, &recorder.history(), recovered_count, begun)
+}
+
+fn judge(
+    campaign: &Campaign,
+    history: &[Event],
+    recovered_count: usize,
+    begun: Instant,
+) -> anyhow::Result<Summary> {
+    let rows = readback::read(&ChildOptions::new(&campaign.data_dir).ledger())?;
+    let violations = check(history, &Physical::of_ledger(&rows));
+    let count = |wanted: fn(&Event) -> bool| history.iter().filter(|event| wanted(event)).count();
+    Ok(Summary {
+        seed: campaign.seed,
+        kill_count: campaign.kill_count,
+        call_count: count(|event| matches!(event, Event::Invoke { .. })),
+        lost_count: count(|event| matches!(event, Event::Lost { .. })),
+        recovered_count,
+        issue_count: rows.count("issues"),
+        operation_count: rows.count("operations"),
+        in_progress_count: rows.states().values().filter(|state| *state == "in_progress").count(),
+        violations: violations.iter().map(ToString::to_string).collect(),
+        elapsed_ms: begun.elapsed().as_millis(),
+    })
+}
+
+async fn open(campaign: &Campaign) -> anyhow::Result<Vec<Session>> {
+    let mut sessions = Vec::new();
+    for _ in 0..campaign.server_count {
+        sessions.push(Session::open(&launch(&campaign.lab, &campaign.data_dir), MODERN).await?);
+    }
+    Ok(sessions)
+}
+
+const MODERN: Protocol = Protocol::V2026_07_28;
+
+fn launch(lab: &Path, data_dir: &Path) -> Launch {
+    Launch::child(lab, ChildOptions::new(data_dir).to_arguments())
+}
+
+/// Asks for every unknown operation, and sends half of those that stay unknown again under their
+/// own ID, which is safe and finds out more than asking. Says how many were settled after all.
+async fn reconcile(
+    caller: &Caller,
+    recorder: &Recorder,
+    unknown: Vec<Planned>,
+    random: &mut Random,
+) -> usize {
+    let mut recovered_count = 0;
+    for planned in unknown {
+        let id = &planned.issue.operation_id;
+        let call = recorder.invoke_status(id);
+        let reply = caller.status(id).await;
+        recorder.ended(call, &reply);
+        if matches!(Saw::from_reply(&reply), Some(Saw::Settled(_))) {
+            recovered_count += 1;
+        } else if random.chance(1, 2) {
+            planned.send(caller, recorder).await;
+        }
+    }
+    recovered_count
+}
+
+/// Loads the servers, kills one of them in the midst of it, and lets the others end. Gives the
+/// writes whose replies were lost.
+async fn round_of_load(
+    campaign: &Campaign,
+    mut servers: Vec<Session>,
+    load: Load,
+    random: &mut Random,
+) -> anyhow::Result<Vec<Planned>> {
+    let load = Arc::new(load);
+    let (replied, mut replies) = mpsc::unbounded_channel();
+    let mut clients = JoinSet::new();
+    for server in &servers {
+        for _ in 0..campaign.client_count {
+            let (caller, load) = (server.caller().clone(), Arc::clone(&load));
+            clients.spawn(client(caller, load, replied.clone()));
+        }
+    }
+    drop(replied);
+    for _ in 0..random.below(MOST_REPLIES) {
+        replies.recv().await.context("all clients stopped before the kill")?;
+    }
+    let until = Instant::now() + Duration::from_micros(random.below(MOST_DELAY_US));
+    while Instant::now() < until {
+        tokio::task::yield_now().await;
+    }
+    let victim = usize::try_from(random.below(servers.len() as u64))?;
+    servers[victim].process().kill().await?;
+    load.stop.store(true, Ordering::SeqCst);
+    let mut unknown = Vec::new();
+    while let Some(lost) = clients.join_next().await {
+        unknown.extend(lost?);
+    }
+    for (at, server) in servers.into_iter().enumerate() {
+        if at != victim {
+            let ended = server.close().await?;
+            ensure!(ended == Ended::Code(0), "a server that was not killed ended with {ended:?}");
+        }
+    }
+    Ok(unknown)
+}
+
+/// What all clients of a round share.
+struct Load {
+    recorder: Arc<Recorder>,
+    round: u32,
+    next: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl Load {
+    fn new(recorder: &Arc<Recorder>, round: u32) -> Self {
+        let recorder = Arc::clone(recorder);
+        Self { recorder, round, next: AtomicU64::new(0), stop: AtomicBool::new(false) }
+    }
+
+    /// Every operation is asked for twice, at about the same time and mostly by two clients.
+    fn plan(&self) -> Planned {
+        let number = self.next.fetch_add(1, Ordering::SeqCst);
+        Planned::new(self.round, number / 2, number % 2 == 1)
+    }
+}
+
+/// One write.
+#[derive(Debug, Clone)]
+struct Planned {
+    issue: Issue,
+    /// Whether the user is asked, and the call continued.
+    in_rounds: bool,
+}
+
+impl Planned {
+    fn new(round: u32, operation: u64, again: bool) -> Self {
+        let id = format!("kill-{round}-{operation}");
+        let mut issue = Issue::new(&id, &format!("title of {id}"), &format!("body of {id}"));
+        if operation % 5 == 4 {
+            issue = issue.partial();
+        }
+        let in_rounds = operation % 3 == 2;
+        if again && !in_rounds && operation % 8 == 1 {
+            // The same ID for something else: a conflict, whichever comes first.
+            issue = issue.body("something else");
+        }
+        Self { issue, in_rounds }
+    }
+
+    async fn send(&self, caller: &Caller, recorder: &Recorder) -> Reply {
+        let call = recorder.invoke_write(&self.issue);
+        let reply = if self.in_rounds {
+            caller.create_issue(&self.issue).await
+        } else {
+            caller.call("create_issue", self.arguments()).await
+        };
+        recorder.ended(call, &reply);
+        reply
+    }
+
+    fn arguments(&self) -> Value {
+        self.issue.arguments_with_body()
+    }
+}
+
+/// Writes until its server is gone or the round is over. Gives the write whose reply was lost.
+async fn client(
+    caller: Caller,
+    load: Arc<Load>,
+    replied: mpsc::UnboundedSender<()>,
+) -> Option<Planned> {
+    while !load.stop.load(Ordering::SeqCst) {
+        let planned = load.plan();
+        if let Reply::Lost(_) = planned.send(&caller, &load.recorder).await {
+            return Some(planned);
+        }
+        // Nobody counts any more once the kill is due.
+        let _ = replied.send(());
+    }
+    None
+}

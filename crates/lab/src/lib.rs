@@ -1,0 +1,28 @@
+//! The fault lab: servers with fixed clocks and armed faults, clients that keep every byte, and
+//! judges that share no code with what they judge. Never shipped.
+//!
+//! - what runs under test: [`child`] (the product's server, with a clock, cuts and store faults
+//!   injected) and [`unguarded`] (the same tools without a ledger, which duplicates);
+//! - what drives it: [`process`] (start, ready handshake, kill, how it ended), [`session`] (an MCP
+//!   client of any served revision), [`raw`] (a client that writes bytes), [`relay`] (keeps both
+//!   directions of a connection raw);
+//! - what judges it: [`readback`] (the physical rows, read by a program that knows the schema
+//!   only), [`history`] (what concurrent clients saw, against those rows);
+//! - what puts it together: [`kills`] (random kills under load).
+
+pub mod child;
+pub mod clock;
+pub mod cuts;
+pub mod history;
+pub mod kills;
+pub mod process;
+pub mod random;
+pub mod raw;
+pub mod readback;
+pub mod relay;
+pub mod seal_state;
+pub mod session;
+pub mod store_faults;
+pub mod transcript;
+pub mod unguarded;
+pub mod within;

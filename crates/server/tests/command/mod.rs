@@ -1,0 +1,125 @@
+//! Runs the real binary in a directory and an environment of its own.
+
+#![allow(dead_code, reason = "each test program uses its part of this")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+/// The user and group `nobody` of Linux: the overflow ID.
+const NOBODY: u32 = 65534;
+
+/// A data directory, still to be made, and an environment without the caller's settings.
+pub(crate) struct Bench {
+    scratch: TempDir,
+    data_dir: PathBuf,
+    variables: Vec<(String, String)>,
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        let scratch = tempfile::tempdir().expect("a temporary directory");
+        let data_dir = scratch.path().join("data");
+        Self { scratch, data_dir, variables: Vec::new() }
+    }
+
+    /// Another data directory.
+    pub(crate) fn in_dir(mut self, dir: &Path) -> Self {
+        self.data_dir = dir.to_owned();
+        self
+    }
+
+    pub(crate) fn with_env(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.into(), value.into()));
+        self
+    }
+
+    /// A path in the data directory; empty for the directory itself.
+    pub(crate) fn data(&self, name: &str) -> PathBuf {
+        if name.is_empty() { self.data_dir.clone() } else { self.data_dir.join(name) }
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) -> Ended {
+        self.command(Path::new(env!("CARGO_BIN_EXE_counterfoil")), arguments).output().into()
+    }
+
+    /// As a user whom permissions bind, even where the tests run as root.
+    pub(crate) fn run_unprivileged(&self, arguments: &[&str]) -> Ended {
+        if !rustix::process::geteuid().is_root() {
+            return self.run(arguments);
+        }
+        // The build's directory may be closed to others.
+        let scratch = self.scratch.path();
+        let binary = scratch.join("counterfoil");
+        fs::copy(env!("CARGO_BIN_EXE_counterfoil"), &binary).expect("copied");
+        for path in [scratch, &binary] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("set");
+        }
+        let mut command = self.command(&binary, arguments);
+        command.uid(NOBODY).gid(NOBODY).output().into()
+    }
+
+    /// With a stdout that nobody reads.
+    pub(crate) fn run_with_closed_stdout(&self, arguments: &[&str]) -> Ended {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let mut command = self.command(Path::new(env!("CARGO_BIN_EXE_counterfoil")), arguments);
+        let child = command.stdout(writer).stderr(Stdio::piped()).spawn().expect("started");
+        child.wait_with_output().into()
+    }
+
+    fn command(&self, binary: &Path, arguments: &[&str]) -> Command {
+        let mut command = Command::new(binary);
+        command
+            .args(arguments)
+            .env_clear()
+            .env("HOME", self.scratch.path())
+            .env("USER", "tester")
+            .env("COUNTERFOIL_DATA_DIR", &self.data_dir)
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
+            .current_dir(self.scratch.path())
+            .stdin(Stdio::null());
+        command
+    }
+}
+
+impl Ended {
+    /// # Panics
+    /// If it did not end well.
+    pub(crate) fn done(self) -> Self {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self
+    }
+
+    /// # Panics
+    /// If it did not end with `code` and an error on stderr.
+    pub(crate) fn failed(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        assert!(self.stderr.starts_with("error: "), "{self:?}");
+        assert!(!self.stderr.contains("panicked"), "{self:?}");
+        self
+    }
+}
+
+impl From<std::io::Result<Output>> for Ended {
+    fn from(output: std::io::Result<Output>) -> Self {
+        let output = output.expect("the binary runs");
+        Self {
+            code: output.status.code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}

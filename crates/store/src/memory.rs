@@ -1,0 +1,1 @@
+//! Keeps nothing: for trying things out and for tests. Being written.

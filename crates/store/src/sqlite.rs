@@ -1,0 +1,243 @@
+//! The default back end: one SQLite file, one writing thread, a few reading ones.
+//!
+//! What it rests on: a write-ahead log with `synchronous=FULL`, so that what was answered is on
+//! the medium; one transaction for a record, its effect and its audit events; and the rule that
+//! nobody is answered before the commit. Several processes may use one file.
+
+mod commands;
+mod connection;
+mod create;
+mod declared;
+mod effects;
+mod faults;
+mod guard;
+mod keys;
+mod migrations;
+mod open;
+mod options;
+mod pace;
+mod readers;
+mod recall;
+mod reserve;
+mod rows;
+mod writer;
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use counterfoil_core::fingerprint::KeyRing;
+use counterfoil_core::identity::{BackendId, OperationId, OperationKey, Tenant};
+use counterfoil_core::observation::Snapshot;
+use counterfoil_core::time::Timestamp;
+use tokio::sync::{oneshot, watch};
+
+pub use options::SqliteOptions;
+
+use crate::clock::SharedMark;
+use crate::contract::{
+    AuditEvent, Committed, Finish, LedgerInfo, Resolve, Resolved, Store, StoreFuture, Submission,
+};
+use crate::error::StoreError;
+use crate::keys::checks;
+use commands::{Command, Done};
+use readers::{Question, READER_COUNT, READER_WAIT, ReadThread};
+use writer::{Job, Writer};
+
+/// A ledger in a SQLite file.
+///
+/// Dropping it commits what was handed over and waits for that; [`Store::close`] does the same
+/// without blocking.
+#[derive(Debug)]
+pub struct SqliteStore {
+    path: PathBuf,
+    backend_id: BackendId,
+    mark: Arc<SharedMark>,
+    /// `None` once it is closed.
+    queues: Mutex<Option<Queues>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Closed when the last thread has ended.
+    ended: watch::Receiver<()>,
+}
+
+#[derive(Debug)]
+struct Queues {
+    jobs: Sender<Job>,
+    questions: Sender<Question>,
+}
+
+impl SqliteStore {
+    /// Opens a ledger, or makes it. It blocks for some milliseconds, and for up to 5 seconds while
+    /// another process holds the file's lock.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] if the file is no usable ledger (it is left as it is),
+    /// [`StoreError::Busy`], [`StoreError::Full`] or [`StoreError::Io`] if it cannot be used now.
+    pub fn open(options: &SqliteOptions) -> Result<Self, StoreError> {
+        let path = std::path::absolute(&options.path).map_err(|error| StoreError::Io {
+            path: options.path.clone(),
+            cause: error.to_string(),
+        })?;
+        let opened = open::open(options, &path)?;
+        let mark = Arc::clone(&opened.session.mark);
+        let (alive, ended) = watch::channel(());
+        let (jobs, job_queue) = channel();
+        let (questions, question_queue) = channel();
+        let question_queue = Arc::new(Mutex::new(question_queue));
+        let mut threads = Vec::with_capacity(1 + READER_COUNT);
+        for _ in 0..READER_COUNT {
+            let reader = ReadThread {
+                connection: open::reader(&path, READER_WAIT)?,
+                mark: Arc::clone(&mark),
+                path: path.clone(),
+            };
+            let (queue, alive) = (Arc::clone(&question_queue), alive.clone());
+            threads.push(spawn("counterfoil-read", &path, move || {
+                reader.run(&queue);
+                drop(alive);
+            })?);
+        }
+        let backend_id = opened.row.backend_id.clone();
+        let writer = Writer::new(opened.session, backend_id.clone(), options.lock_wait);
+        threads.push(spawn("counterfoil-write", &path, move || {
+            writer.run(&job_queue);
+            drop(alive);
+        })?);
+        Ok(Self {
+            path,
+            backend_id,
+            mark,
+            queues: Mutex::new(Some(Queues { jobs, questions })),
+            threads: Mutex::new(threads),
+            ended,
+        })
+    }
+
+    /// The ledger's file, as an absolute path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Hands a command over and waits for its commit.
+    async fn write(&self, command: Command) -> Result<Done, StoreError> {
+        let (job, answer) = Job::new(command);
+        self.with_queues(|queues| queues.jobs.send(job).map_err(|_| StoreError::Closed))?;
+        // Without an answer the writer has died with the command in hand.
+        answer.await.unwrap_or(Err(StoreError::CommitUnknown))
+    }
+
+    async fn read<T>(
+        &self,
+        question: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> Question,
+    ) -> Result<T, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let question = question(reply);
+        self.with_queues(|queues| queues.questions.send(question).map_err(|_| StoreError::Closed))?;
+        answer.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    fn with_queues(
+        &self,
+        send: impl FnOnce(&Queues) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        send(queues.as_ref().ok_or(StoreError::Closed)?)
+    }
+
+    /// The threads work off their queues and end.
+    fn stop_taking(&self) {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
+impl Store for SqliteStore {
+    fn info(&self) -> StoreFuture<'_, LedgerInfo> {
+        Box::pin(self.read(|reply| Question::Info { reply }))
+    }
+
+    fn backend_id(&self) -> &BackendId {
+        &self.backend_id
+    }
+
+    fn now(&self) -> Timestamp {
+        self.mark.now()
+    }
+
+    fn horizon(&self) -> Timestamp {
+        self.mark.horizon()
+    }
+
+    fn bind_keys(&self, keys: &KeyRing) -> StoreFuture<'_, ()> {
+        let checks = checks(keys);
+        Box::pin(async move { self.write(Command::BindKeys(checks)).await.map(|_| ()) })
+    }
+
+    fn submit(&self, submission: Submission) -> StoreFuture<'_, Committed> {
+        Box::pin(async move { self.write(Command::Submit(submission)).await.map(answered) })
+    }
+
+    fn finish(&self, finish: Finish) -> StoreFuture<'_, Committed> {
+        Box::pin(async move { self.write(Command::Finish(finish)).await.map(answered) })
+    }
+
+    fn resolve(&self, resolve: Resolve) -> StoreFuture<'_, Resolved> {
+        Box::pin(async move {
+            match self.write(Command::Resolve(resolve)).await? {
+                Done::Resolved(resolved) => Ok(resolved),
+                Done::Answer(_) | Done::KeysBound => unreachable!("a Resolve comes to Resolved"),
+            }
+        })
+    }
+
+    fn look_up(&self, tenant: &Tenant, operation_id: &OperationId) -> StoreFuture<'_, Snapshot> {
+        let (tenant, operation_id) = (tenant.clone(), operation_id.clone());
+        Box::pin(self.read(|reply| Question::LookUp { tenant, operation_id, reply }))
+    }
+
+    fn audit(&self, key: OperationKey) -> StoreFuture<'_, Vec<AuditEvent>> {
+        Box::pin(self.read(move |reply| Question::Audit { key, reply }))
+    }
+
+    fn close(&self) -> StoreFuture<'_, ()> {
+        Box::pin(async move {
+            self.stop_taking();
+            // Nothing is ever sent: the channel closes when the last thread has ended.
+            let mut ended = self.ended.clone();
+            while ended.changed().await.is_ok() {}
+            Ok(())
+        })
+    }
+}
+
+impl Drop for SqliteStore {
+    fn drop(&mut self) {
+        self.stop_taking();
+        let own = std::thread::current().id();
+        let threads =
+            std::mem::take(self.threads.get_mut().unwrap_or_else(PoisonError::into_inner));
+        // An effect that holds the store may be what drops it, on the writer itself.
+        for thread in threads.into_iter().filter(|thread| thread.thread().id() != own) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn answered(done: Done) -> Committed {
+    match done {
+        Done::Answer(answer) => Committed::after_commit(answer),
+        Done::Resolved(_) | Done::KeysBound => unreachable!("a submission comes to an answer"),
+    }
+}
+
+fn spawn(
+    name: &str,
+    path: &Path,
+    work: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, StoreError> {
+    std::thread::Builder::new().name(name.into()).spawn(work).map_err(|error| StoreError::Io {
+        path: path.to_owned(),
+        cause: format!("no thread could be started: {error}"),
+    })
+}

@@ -1,0 +1,42 @@
+//! The numbered schema files, run in order inside one transaction when a ledger is opened.
+
+use rusqlite::Connection;
+
+/// The version that this binary knows. What a ledger needs at least is its own `min_compatible`.
+pub(super) const KNOWN_VERSION: i64 = 1;
+
+struct Migration {
+    version: i64,
+    /// The oldest version that a binary must know to open a file that has this one.
+    min_compatible: i64,
+    sql: &'static str,
+}
+
+const MIGRATIONS: [Migration; 1] =
+    [Migration { version: 1, min_compatible: 1, sql: include_str!("migrations/0001_ledger.sql") }];
+
+/// Brings the schema from version `from` (0: an empty file) to [`KNOWN_VERSION`]. The caller has
+/// begun a transaction. Returns `(version, min_compatible)` to keep in the ledger's own row.
+pub(super) fn run(connection: &Connection, from: i64) -> rusqlite::Result<(i64, i64)> {
+    let mut reached = (from, from);
+    for migration in MIGRATIONS.iter().filter(|migration| migration.version > from) {
+        connection.execute_batch(migration.sql)?;
+        reached = (migration.version, migration.min_compatible);
+    }
+    Ok(reached)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn migrations_are_numbered_without_a_gap() {
+        // Promise: every version leads to the next, and the last one is the known one.
+        for (at, migration) in MIGRATIONS.iter().enumerate() {
+            assert_eq!(migration.version, i64::try_from(at).expect("few") + 1);
+            assert!(migration.min_compatible <= migration.version);
+        }
+        assert_eq!(MIGRATIONS.last().map(|last| last.version), Some(KNOWN_VERSION));
+    }
+}

@@ -1,0 +1,492 @@
+//! Records as rows: written with a digest of themselves, and read back with every check that tells
+//! a damaged row from a sound one. A row that fails one is damaged, never guessed at.
+
+use std::time::Duration;
+
+use counterfoil_core::fingerprint::{Fingerprint, KeyId, Profile};
+use counterfoil_core::identity::{
+    BootId, IndexKind, Nonce, OperationId, OperationKey, Principal, Tenant, ToolId, ToolVersion,
+};
+use counterfoil_core::operation::{Phase, State};
+use counterfoil_core::record::{Binding, EffectRef, Owner, Record, Resolution, StoredResult};
+use counterfoil_core::time::Timestamp;
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use sha2::{Digest, Sha256};
+
+use crate::steps::Kept;
+use crate::tables::is_identifier;
+
+/// What was found under a key or an ID.
+#[derive(Debug)]
+pub(super) enum Found {
+    Absent,
+    Kept(Box<Kept>),
+    Damaged(Damage),
+}
+
+/// The check that a row fails. Holds no value of the row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Damage {
+    pub(super) column: &'static str,
+    pub(super) rule: &'static str,
+}
+
+impl std::fmt::Display for Damage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.column, self.rule)
+    }
+}
+
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT o.operation_key, t.name, o.operation_id, o.principal, o.tool_id, \
+             o.tool_version, o.profile, o.key_id, o.fingerprint, o.call_fingerprint, o.state, \
+             o.phase, o.boot_id, o.fence, o.lease_until_ms, o.effect_table, o.effect_row, \
+             o.effect_digest, o.result, o.nonce, o.created_at_ms, o.authority_ends_ms, \
+             o.settled_at_ms, o.retention_ms, o.retention_ends_ms, o.purged, o.resolution, \
+             o.quarantined, o.row_check, o.id_kind, o.id_bytes \
+             FROM operations o LEFT JOIN tenants t ON t.tenant_no = o.tenant_no ",
+            $rest
+        )
+    };
+}
+
+const BY_ID: &str = select!(
+    "WHERE o.tenant_no = (SELECT tenant_no FROM tenants WHERE name = ?1) \
+     AND o.id_kind = ?2 AND o.id_bytes = ?3"
+);
+const BY_KEY: &str = select!("WHERE o.operation_key = ?1");
+/// Every record, for a check of the whole file.
+pub(super) const ALL: &str = select!("ORDER BY o.operation_key");
+
+/// The row of an ID within its tenant. Another ID with the same index key is found too: whoever
+/// asks compares the text.
+pub(super) fn find_by_id(
+    connection: &Connection,
+    tenant: &Tenant,
+    id: &OperationId,
+) -> rusqlite::Result<Found> {
+    let key = id.index_key();
+    find(
+        connection,
+        BY_ID,
+        params![tenant.as_str().as_bytes(), key.kind as i64, key.bytes.as_slice()],
+    )
+}
+
+/// The row of an operation.
+pub(super) fn find_by_key(connection: &Connection, key: OperationKey) -> rusqlite::Result<Found> {
+    find(connection, BY_KEY, params![key.as_bytes().as_slice()])
+}
+
+fn find(
+    connection: &Connection,
+    sql: &str,
+    params: impl rusqlite::Params,
+) -> rusqlite::Result<Found> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let found = statement.query_row(params, |row| Ok(decode(row))).optional()?;
+    Ok(match found {
+        None => Found::Absent,
+        Some(Ok(kept)) => Found::Kept(Box::new(kept)),
+        Some(Err(damage)) => Found::Damaged(damage),
+    })
+}
+
+/// Writes the row of an operation that begins. It becomes sound with [`update`] in the same
+/// transaction: until then its check is zeros, so that it could never be taken for a record.
+pub(super) fn insert(connection: &Connection, tenant_no: i64, kept: &Kept) -> rusqlite::Result<()> {
+    const SQL: &str = "INSERT INTO operations (operation_key, tenant_no, id_kind, id_bytes, \
+        operation_id, principal, tool_id, tool_version, profile, key_id, fingerprint, \
+        call_fingerprint, state, phase, boot_id, fence, lease_until_ms, nonce, created_at_ms, \
+        authority_ends_ms, retention_ms, row_check) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, \
+        ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, zeroblob(16))";
+    let record = &kept.record;
+    let id = record.operation_id.index_key();
+    let (state, phase) = record.state.code();
+    connection.prepare_cached(SQL)?.execute(params![
+        record.key.as_bytes().as_slice(),
+        tenant_no,
+        id.kind as i64,
+        id.bytes.as_slice(),
+        record.operation_id.as_str().as_bytes(),
+        record.principal.as_str().as_bytes(),
+        record.tool_id.as_str().as_bytes(),
+        record.tool_version.as_str().as_bytes(),
+        profile_code(record.binding.profile),
+        record.binding.key_id.0,
+        record.binding.full.to_bytes().as_slice(),
+        record.binding.call.to_bytes().as_slice(),
+        state,
+        phase,
+        kept.owner.boot.as_bytes().as_slice(),
+        kept.owner.fence,
+        kept.owner.lease_until.as_ms(),
+        record.nonce.as_bytes().as_slice(),
+        record.created_at.as_ms(),
+        record.authority_ends_at.map(Timestamp::as_ms),
+        retention_ms(kept),
+    ])?;
+    Ok(())
+}
+
+/// Writes everything of a record that can change, and its check.
+pub(super) fn update(connection: &Connection, kept: &Kept) -> rusqlite::Result<()> {
+    const SQL: &str = "UPDATE operations SET state = ?2, phase = ?3, fence = ?4, \
+        lease_until_ms = ?5, effect_table = ?6, effect_row = ?7, effect_digest = ?8, result = ?9, \
+        settled_at_ms = ?10, retention_ends_ms = ?11, purged = ?12, resolution = ?13, \
+        row_check = ?14 WHERE operation_key = ?1";
+    let record = &kept.record;
+    let (state, phase) = record.state.code();
+    let effect = record.effect.as_ref();
+    let changed = connection.prepare_cached(SQL)?.execute(params![
+        record.key.as_bytes().as_slice(),
+        state,
+        phase,
+        kept.owner.fence,
+        kept.owner.lease_until.as_ms(),
+        effect.map(|effect| effect.table.as_bytes()),
+        effect.map(|effect| effect.id),
+        effect.map(|effect| effect.digest.as_slice()),
+        record.result.as_ref().map(|result| result.as_json().as_bytes()),
+        record.settled_at.map(Timestamp::as_ms),
+        record.retention_ends_at.map(Timestamp::as_ms),
+        record.purged,
+        record.resolution.map(resolution_code),
+        row_check(kept).as_slice(),
+    ])?;
+    if changed == 1 { Ok(()) } else { Err(rusqlite::Error::StatementChangedRows(changed)) }
+}
+
+/// Reads a row of one of the statements above.
+///
+/// # Errors
+/// [`Damage`] with the first check that fails.
+pub(super) fn decode(row: &Row<'_>) -> Result<Kept, Damage> {
+    let mut cells = Cells { row, at: 0 };
+    let key = OperationKey::from_bytes(cells.bytes("operation_key")?);
+    let tenant = cells.name("tenant_no", Tenant::parse)?;
+    let operation_id = cells.name("operation_id", OperationId::parse)?;
+    let principal = cells.name("principal", Principal::parse)?;
+    let tool_id = cells.name("tool_id", ToolId::parse)?;
+    let tool_version = cells.name("tool_version", ToolVersion::parse)?;
+    let binding = cells.binding()?;
+    let state = cells.state()?;
+    let owner = cells.owner()?;
+    let effect = cells.effect()?;
+    let result = cells.result()?;
+    let nonce = Nonce::from_bytes(cells.bytes("nonce")?);
+    let created_at = cells.time("created_at_ms")?;
+    let authority_ends_at = cells.optional_time("authority_ends_ms")?;
+    let settled_at = cells.optional_time("settled_at_ms")?;
+    let retention = u64::try_from(cells.integer("retention_ms")?)
+        .map(Duration::from_millis)
+        .map_err(|_| damage("retention_ms", "is negative"))?;
+    let retention_ends_at = cells.optional_time("retention_ends_ms")?;
+    let purged = cells.flag("purged")?;
+    let resolution = cells.resolution()?;
+    if cells.flag("quarantined")? {
+        return Err(damage("quarantined", "the record was set aside by hand"));
+    }
+    let check: [u8; 16] = cells.bytes("row_check")?;
+    let id = operation_id.index_key();
+    if cells.integer("id_kind")? != id.kind as i64 || cells.bytes("id_bytes")? != id.bytes {
+        return Err(damage("id_bytes", "do not belong to the operation ID"));
+    }
+    let in_progress = matches!(state, State::InProgress(_));
+    let kept = Kept {
+        record: Record {
+            key,
+            tenant,
+            operation_id,
+            principal,
+            tool_id,
+            tool_version,
+            binding,
+            state,
+            owner: in_progress.then_some(owner),
+            effect,
+            result,
+            nonce,
+            created_at,
+            authority_ends_at,
+            settled_at,
+            retention_ends_at,
+            purged,
+            resolution,
+        },
+        owner,
+        retention,
+    };
+    check_whole(&kept)?;
+    if row_check(&kept) != check {
+        return Err(damage("row_check", "is not the digest of the row"));
+    }
+    Ok(kept)
+}
+
+/// What no single column shows: that the columns agree with each other.
+fn check_whole(kept: &Kept) -> Result<(), Damage> {
+    let record = &kept.record;
+    let settled = record.state.is_terminal();
+    let rules = [
+        (settled == record.settled_at.is_some(), "settled_at_ms", "does not fit the state"),
+        (
+            record.retention_ends_at == record.settled_at.map(|at| at.plus(kept.retention)),
+            "retention_ends_ms",
+            "is not the settlement plus the retention",
+        ),
+        (settled == (record.result.is_some() || record.purged), "result", "does not fit the state"),
+        (!(record.purged && record.result.is_some()), "purged", "and there is a result"),
+        (
+            record.state != State::InProgress(Phase::FirstCommit) || record.effect.is_some(),
+            "effect_row",
+            "is missing though a first step is committed",
+        ),
+        (
+            record.resolution.is_none()
+                || matches!(record.state, State::Applied | State::NotApplied),
+            "resolution",
+            "does not fit the state",
+        ),
+        (kept.owner.fence >= 1, "fence", "is below 1"),
+    ];
+    match rules.iter().find(|(holds, _, _)| !holds) {
+        None => Ok(()),
+        Some((_, column, rule)) => Err(damage(column, rule)),
+    }
+}
+
+/// A digest over everything that a row says, so that a changed bit anywhere is seen. 128 bits are
+/// enough against accidents; it is not a defence against somebody who can write the file.
+fn row_check(kept: &Kept) -> [u8; 16] {
+    let record = &kept.record;
+    let (state, phase) = record.state.code();
+    let mut digest = RowCheck(Sha256::new_with_prefix(b"counterfoil operation row v1\0"));
+    digest.bytes(record.key.as_bytes());
+    digest.bytes(record.tenant.as_str().as_bytes());
+    digest.bytes(record.operation_id.as_str().as_bytes());
+    digest.bytes(record.principal.as_str().as_bytes());
+    digest.bytes(record.tool_id.as_str().as_bytes());
+    digest.bytes(record.tool_version.as_str().as_bytes());
+    digest.integer(profile_code(record.binding.profile));
+    digest.integer(record.binding.key_id.0.into());
+    digest.bytes(&record.binding.full.to_bytes());
+    digest.bytes(&record.binding.call.to_bytes());
+    digest.integer(state);
+    digest.integer(phase);
+    digest.bytes(kept.owner.boot.as_bytes());
+    digest.integer(kept.owner.fence);
+    digest.integer(kept.owner.lease_until.as_ms());
+    digest.optional(record.effect.as_ref(), |digest, effect| {
+        digest.bytes(effect.table.as_bytes());
+        digest.integer(effect.id);
+        digest.bytes(&effect.digest);
+    });
+    digest.optional(record.result.as_ref(), |digest, result| {
+        digest.bytes(result.as_json().as_bytes());
+    });
+    digest.bytes(record.nonce.as_bytes());
+    digest.integer(record.created_at.as_ms());
+    digest.time(record.authority_ends_at);
+    digest.time(record.settled_at);
+    digest.integer(retention_ms(kept));
+    digest.time(record.retention_ends_at);
+    digest.integer(record.purged.into());
+    digest.optional(record.resolution, |digest, how| digest.integer(resolution_code(how)));
+    let whole: [u8; 32] = digest.0.finalize().into();
+    *whole.first_chunk().expect("16 is less than 32")
+}
+
+struct RowCheck(Sha256);
+
+impl RowCheck {
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.0.update((bytes.len() as u64).to_be_bytes());
+        self.0.update(bytes);
+    }
+
+    fn integer(&mut self, number: i64) {
+        self.0.update(number.to_be_bytes());
+    }
+
+    fn time(&mut self, time: Option<Timestamp>) {
+        self.optional(time, |digest, time| digest.integer(time.as_ms()));
+    }
+
+    fn optional<T>(&mut self, value: Option<T>, add: impl FnOnce(&mut Self, T)) {
+        self.0.update([u8::from(value.is_some())]);
+        if let Some(value) = value {
+            add(self, value);
+        }
+    }
+}
+
+const fn profile_code(profile: Profile) -> i64 {
+    match profile {
+        Profile::StrictV1 => 1,
+        Profile::JcsV1 => 2,
+    }
+}
+
+const fn resolution_code(resolution: Resolution) -> i64 {
+    match resolution {
+        Resolution::Proved => 1,
+        Resolution::Unproved => 2,
+    }
+}
+
+/// A span is at most 100 years, so its milliseconds fit.
+fn retention_ms(kept: &Kept) -> i64 {
+    i64::try_from(kept.retention.as_millis()).unwrap_or(i64::MAX)
+}
+
+const fn damage(column: &'static str, rule: &'static str) -> Damage {
+    Damage { column, rule }
+}
+
+/// The columns of one row, read one after the other.
+struct Cells<'r, 's> {
+    row: &'r Row<'s>,
+    at: usize,
+}
+
+impl<'r> Cells<'r, '_> {
+    fn next(&mut self, column: &'static str) -> Result<ValueRef<'r>, Damage> {
+        let value = self.row.get_ref(self.at).map_err(|_| damage(column, "cannot be read"))?;
+        self.at += 1;
+        Ok(value)
+    }
+
+    fn integer(&mut self, column: &'static str) -> Result<i64, Damage> {
+        match self.next(column)? {
+            ValueRef::Integer(number) => Ok(number),
+            _ => Err(damage(column, "is not an integer")),
+        }
+    }
+
+    fn optional_integer(&mut self, column: &'static str) -> Result<Option<i64>, Damage> {
+        match self.next(column)? {
+            ValueRef::Null => Ok(None),
+            ValueRef::Integer(number) => Ok(Some(number)),
+            _ => Err(damage(column, "is not an integer")),
+        }
+    }
+
+    fn flag(&mut self, column: &'static str) -> Result<bool, Damage> {
+        match self.integer(column)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(damage(column, "is neither 0 nor 1")),
+        }
+    }
+
+    fn time(&mut self, column: &'static str) -> Result<Timestamp, Damage> {
+        exact_time(column, self.integer(column)?)
+    }
+
+    fn optional_time(&mut self, column: &'static str) -> Result<Option<Timestamp>, Damage> {
+        self.optional_integer(column)?.map(|ms| exact_time(column, ms)).transpose()
+    }
+
+    fn blob(&mut self, column: &'static str) -> Result<&'r [u8], Damage> {
+        self.optional_blob(column)?.ok_or(damage(column, "is missing"))
+    }
+
+    fn optional_blob(&mut self, column: &'static str) -> Result<Option<&'r [u8]>, Damage> {
+        match self.next(column)? {
+            ValueRef::Null => Ok(None),
+            ValueRef::Blob(bytes) => Ok(Some(bytes)),
+            _ => Err(damage(column, "is not a blob")),
+        }
+    }
+
+    fn bytes<const N: usize>(&mut self, column: &'static str) -> Result<[u8; N], Damage> {
+        self.blob(column)?.try_into().map_err(|_| damage(column, "has another length"))
+    }
+
+    fn name<T, E>(
+        &mut self,
+        column: &'static str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<T, Damage> {
+        let text = utf8(column, self.blob(column)?)?;
+        parse(text).map_err(|_| damage(column, "is not a valid name"))
+    }
+
+    fn binding(&mut self) -> Result<Binding, Damage> {
+        let profile = match self.integer("profile")? {
+            1 => Profile::StrictV1,
+            2 => Profile::JcsV1,
+            _ => return Err(damage("profile", "is unknown")),
+        };
+        let key_id = u32::try_from(self.integer("key_id")?)
+            .map_err(|_| damage("key_id", "is out of range"))?;
+        Ok(Binding {
+            profile,
+            key_id: KeyId(key_id),
+            full: Fingerprint::from_bytes(self.bytes("fingerprint")?),
+            call: Fingerprint::from_bytes(self.bytes("call_fingerprint")?),
+        })
+    }
+
+    fn state(&mut self) -> Result<State, Damage> {
+        let (state, phase) = (self.integer("state")?, self.integer("phase")?);
+        State::from_code(state, phase).ok_or(damage("state", "is unknown"))
+    }
+
+    fn owner(&mut self) -> Result<Owner, Damage> {
+        Ok(Owner {
+            boot: BootId::from_bytes(self.bytes("boot_id")?),
+            fence: self.integer("fence")?,
+            lease_until: self.time("lease_until_ms")?,
+        })
+    }
+
+    fn effect(&mut self) -> Result<Option<EffectRef>, Damage> {
+        let table = self.optional_blob("effect_table")?;
+        let id = self.optional_integer("effect_row")?;
+        let digest = self.optional_blob("effect_digest")?;
+        let (table, id, digest) = match (table, id, digest) {
+            (None, None, None) => return Ok(None),
+            (Some(table), Some(id), Some(digest)) => (table, id, digest),
+            _ => return Err(damage("effect_row", "is named only in part")),
+        };
+        let table = utf8("effect_table", table)?;
+        if !is_identifier(table) {
+            return Err(damage("effect_table", "is not the name of a table"));
+        }
+        let digest =
+            digest.try_into().map_err(|_| damage("effect_digest", "has another length"))?;
+        Ok(Some(EffectRef { table: table.to_owned(), id, digest }))
+    }
+
+    fn result(&mut self) -> Result<Option<StoredResult>, Damage> {
+        let Some(bytes) = self.optional_blob("result")? else { return Ok(None) };
+        StoredResult::from_json(utf8("result", bytes)?)
+            .map(Some)
+            .map_err(|_| damage("result", "is not JSON"))
+    }
+
+    fn resolution(&mut self) -> Result<Option<Resolution>, Damage> {
+        match self.optional_integer("resolution")? {
+            None => Ok(None),
+            Some(1) => Ok(Some(Resolution::Proved)),
+            Some(2) => Ok(Some(Resolution::Unproved)),
+            Some(_) => Err(damage("resolution", "is unknown")),
+        }
+    }
+}
+
+fn utf8<'a>(column: &'static str, bytes: &'a [u8]) -> Result<&'a str, Damage> {
+    std::str::from_utf8(bytes).map_err(|_| damage(column, "is not UTF-8"))
+}
+
+fn exact_time(column: &'static str, ms: i64) -> Result<Timestamp, Damage> {
+    let time = Timestamp::from_ms(ms);
+    if time.as_ms() == ms { Ok(time) } else { Err(damage(column, "is out of range")) }
+}
+
+const _: () = assert!(IndexKind::TimeOrdered as i64 == 1 && IndexKind::Digest as i64 == 2);

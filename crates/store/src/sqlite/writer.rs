@@ -1,0 +1,393 @@
+//! The one thread that writes. It takes whatever commands are waiting, runs them in one transaction,
+//! each in a savepoint of its own, commits once, and only then answers each caller.
+
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use counterfoil_core::identity::BackendId;
+use counterfoil_core::operation::State;
+use rusqlite::Error;
+use tokio::sync::oneshot;
+
+use super::commands::{Command, Done, Session};
+use super::connection::WAL_LIMIT_BYTES;
+use super::faults::{Fault, Kind, kind, store_error};
+use super::open::{beside, read_ledger_row, reopen};
+use super::pace::Pace;
+use super::recall::recall;
+use super::reserve::Reserve;
+use crate::clock::SharedMark;
+use crate::contract::Answer;
+use crate::cut_point;
+use crate::error::StoreError;
+use crate::tables::Tables;
+
+/// At most this many commands share one transaction.
+const BATCH_LIMIT: usize = 256;
+
+/// A checkpoint that cuts the log waits at most this long for readers.
+const CHECKPOINT_WAIT: Duration = Duration::from_millis(50);
+/// And is not tried again before this time has passed.
+const CHECKPOINT_PAUSE: Duration = Duration::from_secs(1);
+
+/// A command and whoever waits for its answer.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) command: Command,
+    /// What the transaction decided; told to the caller after the commit.
+    held: Option<Result<Done, StoreError>>,
+    reply: oneshot::Sender<Result<Done, StoreError>>,
+}
+
+impl Job {
+    pub(super) fn new(command: Command) -> (Self, oneshot::Receiver<Result<Done, StoreError>>) {
+        let (reply, answer) = oneshot::channel();
+        (Self { command, held: None, reply }, answer)
+    }
+
+    fn answer(self) {
+        let outcome = self.held.unwrap_or(Err(StoreError::CommitUnknown));
+        // A caller that has gone does not undo what is committed.
+        let _ = self.reply.send(outcome);
+    }
+}
+
+/// What became of a batch's shared transaction.
+enum Together {
+    /// Every job holds its outcome.
+    Decided,
+    /// Nothing of it is committed; each command needs a transaction of its own.
+    Apart,
+    /// Nobody knows whether it is committed.
+    Unknown,
+}
+
+/// The writer's state.
+#[derive(Debug)]
+pub(super) struct Writer {
+    /// `None` after a failed commit, until the file could be opened again.
+    session: Option<Session>,
+    backend_id: BackendId,
+    lock_wait: Duration,
+    pace: Pace,
+    reserve: Reserve,
+    tables: Arc<Tables>,
+    mark: Arc<SharedMark>,
+    path: std::path::PathBuf,
+    checkpoint_after: Instant,
+}
+
+impl Writer {
+    pub(super) fn new(session: Session, backend_id: BackendId, lock_wait: Duration) -> Self {
+        Self {
+            backend_id,
+            lock_wait,
+            pace: Pace::new(),
+            reserve: Reserve::beside(&session.path),
+            tables: Arc::clone(&session.tables),
+            mark: Arc::clone(&session.mark),
+            path: session.path.clone(),
+            checkpoint_after: Instant::now(),
+            session: Some(session),
+        }
+    }
+
+    /// Works until every sender is gone and the queue is empty.
+    pub(super) fn run(mut self, queue: &Receiver<Job>) {
+        let mut batch = Vec::new();
+        while let Ok(first) = queue.recv() {
+            self.pace.before_batch();
+            batch.push(first);
+            while batch.len() < BATCH_LIMIT
+                && let Ok(job) = queue.try_recv()
+            {
+                batch.push(job);
+            }
+            self.run_batch(&mut batch);
+            self.pace.after_batch();
+            self.cut_log();
+        }
+    }
+
+    fn run_batch(&mut self, batch: &mut Vec<Job>) {
+        let together = if batch.len() == 1 { Together::Apart } else { self.together(batch) };
+        match together {
+            Together::Decided => {}
+            Together::Apart => {
+                for mut job in batch.drain(..) {
+                    self.alone(&mut job);
+                    job.answer();
+                }
+            }
+            Together::Unknown => self.recall(batch),
+        }
+        batch.drain(..).for_each(Job::answer);
+    }
+
+    /// Runs all commands in one transaction.
+    fn together(&mut self, batch: &mut [Job]) -> Together {
+        let session = match self.begin() {
+            Ok(session) => session,
+            Err(error) => {
+                batch.iter_mut().for_each(|job| job.held = Some(Err(error.clone())));
+                return Together::Decided;
+            }
+        };
+        for job in batch.iter_mut() {
+            match one_of_many(session, &job.command) {
+                Ok(outcome) => job.held = Some(outcome),
+                Err(NotShared) => {
+                    roll_back(session);
+                    return Together::Apart;
+                }
+            }
+        }
+        if session.seal().is_err() {
+            roll_back(session);
+            return Together::Apart;
+        }
+        match session.execute("COMMIT") {
+            Ok(()) => {
+                batch.iter().for_each(|job| after_commit(session, job.held.as_ref()));
+                Together::Decided
+            }
+            Err(error) if is_certain(session, &error) => {
+                roll_back(session);
+                Together::Apart
+            }
+            Err(_) => Together::Unknown,
+        }
+    }
+
+    /// Runs one command in a transaction of its own. What settles an operation is tried once more
+    /// with the space that is kept for it.
+    fn alone(&mut self, job: &mut Job) {
+        self.alone_once(job);
+        let settles = matches!(job.command, Command::Finish(_) | Command::Resolve(_));
+        if settles
+            && matches!(job.held, Some(Err(StoreError::Full { .. })))
+            && self.reserve.release()
+        {
+            self.alone_once(job);
+        }
+    }
+
+    fn alone_once(&mut self, job: &mut Job) {
+        let session = match self.begin() {
+            Ok(session) => session,
+            Err(error) => {
+                job.held = Some(Err(error));
+                return;
+            }
+        };
+        let done = match session.run(&job.command) {
+            Ok(done) => done,
+            Err(fault) => {
+                job.held = Some(Err(session.explain(fault)));
+                roll_back(session);
+                return;
+            }
+        };
+        match session.seal().and_then(|()| session.execute("COMMIT")) {
+            Ok(()) => {
+                job.held = Some(Ok(done));
+                after_commit(session, job.held.as_ref());
+            }
+            Err(error) if is_certain(session, &error) => {
+                job.held = Some(Err(session.explain(Fault::Sqlite(error))));
+                roll_back(session);
+            }
+            Err(_) => {
+                job.held = Some(Ok(done));
+                self.recall(std::slice::from_mut(job));
+            }
+        }
+    }
+
+    /// Begins a transaction and reads what every command needs of the ledger.
+    fn begin(&mut self) -> Result<&mut Session, StoreError> {
+        if self.session.is_none() {
+            let opened = reopen(&self.path, &self.backend_id, &self.tables, &self.mark)?;
+            self.session = Some(opened);
+        }
+        let Some(session) = &mut self.session else { unreachable!("it was just made") };
+        let begun = session.begin(self.lock_wait);
+        self.pace.saw_rival(session.patience.take_waited());
+        begun?;
+        match session.data_version() {
+            Ok(version) => self.pace.saw_version(version),
+            Err(error) => {
+                let error = session.explain(Fault::Sqlite(error));
+                roll_back(session);
+                return Err(error);
+            }
+        }
+        session.no_room = self.reserve.is_spent();
+        Ok(session)
+    }
+
+    /// After a commit whose acknowledgement was lost: opens the ledger again and looks, for each
+    /// command, whether its own mark is there.
+    fn recall(&mut self, batch: &mut [Job]) {
+        // First closed, then opened: the broken connection must not be the one that answers.
+        self.session = None;
+        tracing::error!("the ledger's commit was not acknowledged; opening it again to look");
+        match reopen(&self.path, &self.backend_id, &self.tables, &self.mark) {
+            Ok(session) => {
+                for job in batch {
+                    let held = job.held.take();
+                    job.held = Some(recall(&session.connection, &job.command, held));
+                }
+                self.session = Some(session);
+            }
+            Err(error) => {
+                tracing::error!(%error, "the ledger could not be opened again");
+                batch.iter_mut().for_each(|job| job.held = Some(Err(StoreError::CommitUnknown)));
+            }
+        }
+    }
+
+    /// Writes the log back and cuts it once it is large. Readers may prevent it for a while.
+    fn cut_log(&mut self) {
+        let Some(session) = &self.session else { return };
+        let length = std::fs::metadata(beside(&self.path, "-wal")).map_or(0, |log| log.len());
+        if length <= WAL_LIMIT_BYTES || Instant::now() < self.checkpoint_after {
+            return;
+        }
+        self.checkpoint_after = Instant::now() + CHECKPOINT_PAUSE;
+        session.patience.allow(CHECKPOINT_WAIT);
+        let outcome =
+            session.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        session.patience.allow(Duration::ZERO);
+        let _ = session.patience.take_waited();
+        if let Err(error) = outcome {
+            tracing::warn!(%error, "the ledger's log could not be written back yet");
+        }
+    }
+}
+
+impl Session {
+    fn begin(&mut self, lock_wait: Duration) -> Result<(), StoreError> {
+        self.check_in_place()?;
+        let asked = Instant::now();
+        self.patience.allow(lock_wait);
+        let begun = self.execute("BEGIN IMMEDIATE");
+        self.patience.allow(Duration::ZERO);
+        begun.map_err(|error| store_error(&error, &self.path, asked.elapsed()))?;
+        self.stamped = None;
+        match read_ledger_row(&self.connection) {
+            Ok(Ok(row)) => {
+                self.mark.set_horizon(row.horizon);
+                self.mark.raise(row.high_water);
+                Ok(())
+            }
+            Ok(Err(cause)) => {
+                roll_back(self);
+                Err(StoreError::Io { path: self.path.clone(), cause })
+            }
+            Err(error) => {
+                roll_back(self);
+                Err(self.explain(Fault::Sqlite(error)))
+            }
+        }
+    }
+
+    /// A file that was moved or deleted beneath us would take commits that nobody finds again.
+    fn check_in_place(&self) -> Result<(), StoreError> {
+        let mut moved = 0;
+        let asked =
+            self.connection.file_control(Some("main"), rusqlite::FileControl::HasMoved(&mut moved));
+        if asked.is_ok() && moved == 0 {
+            return Ok(());
+        }
+        Err(StoreError::Io {
+            path: self.path.clone(),
+            cause: "the file was moved or deleted while it was open; put it back and start the \
+                    server again"
+                .into(),
+        })
+    }
+
+    fn data_version(&self) -> rusqlite::Result<i64> {
+        self.connection.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))
+    }
+
+    /// Keeps the latest time that this transaction was stamped with as the ledger's mark.
+    fn seal(&self) -> rusqlite::Result<()> {
+        let Some(stamped) = self.stamped else { return Ok(()) };
+        self.connection
+            .prepare_cached("UPDATE ledger SET high_water_ms = max(high_water_ms, ?1)")?
+            .execute([stamped.as_ms()])
+            .map(|_| ())
+    }
+
+    fn explain(&self, fault: Fault) -> StoreError {
+        match fault {
+            Fault::Command(error) => error,
+            Fault::Sqlite(error) => store_error(&error, &self.path, Duration::ZERO),
+        }
+    }
+}
+
+/// The shared transaction is gone or not to be trusted.
+struct NotShared;
+
+/// Runs one of several commands of a transaction: what it wrote is kept whole, or not at all.
+fn one_of_many(
+    session: &mut Session,
+    command: &Command,
+) -> Result<Result<Done, StoreError>, NotShared> {
+    let lost = |_: Error| NotShared;
+    session.execute("SAVEPOINT command").map_err(lost)?;
+    let outcome = match session.run(command) {
+        Ok(done) => Ok(done),
+        Err(fault) => {
+            session.tenants.clear();
+            if session.connection.is_autocommit() {
+                return Err(NotShared);
+            }
+            if let Fault::Sqlite(error) = &fault
+                && matches!(kind(error), Kind::Busy | Kind::Full | Kind::Io)
+            {
+                return Err(NotShared);
+            }
+            session.execute("ROLLBACK TO command").map_err(lost)?;
+            Err(session.explain(fault))
+        }
+    };
+    session.execute("RELEASE command").map_err(lost)?;
+    Ok(outcome)
+}
+
+/// Whether a failed commit is known to have committed nothing: the transaction is still open, or
+/// there was no room to write it. Anything else may have reached the disk.
+fn is_certain(session: &Session, error: &Error) -> bool {
+    !session.connection.is_autocommit() || kind(error) == Kind::Full
+}
+
+fn roll_back(session: &mut Session) {
+    session.tenants.clear();
+    if !session.connection.is_autocommit()
+        && let Err(error) = session.execute("ROLLBACK")
+    {
+        tracing::error!(%error, "the ledger's transaction could not be rolled back");
+    }
+}
+
+/// The transaction stands: the ledger's mark is known, and the fault lab may strike.
+fn after_commit(session: &Session, held: Option<&Result<Done, StoreError>>) {
+    if let Some(stamped) = session.stamped {
+        session.mark.raise(stamped);
+    }
+    if let Some(Ok(Done::Answer(Answer::Fresh(record)))) = held {
+        match record.state {
+            State::InProgress(_) => {
+                cut_point!("store.after_first_commit");
+            }
+            _ => {
+                cut_point!("store.after_commit");
+            }
+        }
+    }
+}
