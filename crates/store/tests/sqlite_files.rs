@@ -81,7 +81,7 @@ async fn a_damaged_file_is_named_and_left_as_it_is() {
         ("not a SQLite database", |path| fs::write(path, vec![0x5a; 40_000]).expect("writes")),
         ("malformed", |path| truncate(path, 3 * 4096)),
         ("malformed", |path| truncate(path, 100)),
-        ("malformed", |path| overwrite(path, 5 * 4096, &[0xff; 4096])),
+        ("its structure is broken", |path| overwrite(path, 5 * 4096, &[0xff; 4096])),
         ("not a Counterfoil ledger", |path| {
             fs::remove_file(path).expect("removes");
             let other = Connection::open(path).expect("opens");
