@@ -69,9 +69,7 @@ impl Handler {
         client: &ClientSide<'_>,
     ) -> Result<CallToolResponse, CallError> {
         match name {
-            create_issue::NAME => {
-                create_issue::call(&self.engine, &self.caller, raw, client).await
-            }
+            create_issue::NAME => create_issue::call(&self.engine, &self.caller, raw, client).await,
             operation_status::NAME => {
                 let result = operation_status::call(&self.engine, &self.caller, raw).await?;
                 Ok(result.into())

@@ -183,19 +183,15 @@ pub fn load_or_generate(
     active: Option<KeyId>,
     ledger: &LedgerInfo,
 ) -> Result<KeyRing, KeysError> {
-    let files = key_files(dir)?;
-    if files.is_empty() {
-        if ledger.has_operations {
-            let used = ledger.key_ids.clone();
-            return Err(KeysError::MissingWithOperations { dir: dir.to_owned(), used });
-        }
-        let made = generate(dir, None, &ledger.key_ids);
+    if key_files(dir)?.is_empty() {
+        let made = generate(dir, None, Some(ledger));
         // Another server on the same ledger may have been first: its key is as good.
         if !matches!(made, Err(KeysError::Exists { .. })) {
             made?;
         }
-    } else if let ([(only, _)], false, None) = (&files[..], ledger.has_operations, active) {
-        // The other server, or an earlier start, may have stopped between its key and this.
+    }
+    // That server, or an earlier start, may stand or have stopped between its key and this.
+    if let ([(only, _)], false, None) = (&key_files(dir)?[..], ledger.has_operations, active) {
         create(dir, ACTIVE_FILE, format!("{only}\n").as_bytes())?;
     }
     load(dir, active)
@@ -240,13 +236,21 @@ pub fn ephemeral() -> Result<KeyRing, KeysError> {
     Ok(KeyRing::new(KeyId(1), [(KeyId(1), key)]).expect("the only key is the active one"))
 }
 
-/// Makes a key: 32 random bytes, mode 0600. It becomes active only if no key was. `used` are the
-/// numbers of keys that the ledger was used with; `id` defaults to the next number.
+/// Makes a key: 32 random bytes, mode 0600. It becomes active only if no key was. `ledger` is what
+/// the keys are for, if it exists; `id` defaults to the next number.
 ///
 /// # Errors
-/// [`KeysError`]; no file is ever replaced.
-pub fn generate(dir: &Path, id: Option<KeyId>, used: &[u32]) -> Result<Generated, KeysError> {
+/// [`KeysError`]; no file is ever replaced, and a key that the ledger needs is not replaced either.
+pub fn generate(
+    dir: &Path,
+    id: Option<KeyId>,
+    ledger: Option<&LedgerInfo>,
+) -> Result<Generated, KeysError> {
     let files = key_files(dir)?;
+    let used = ledger.map_or(&[][..], |ledger| &ledger.key_ids);
+    if files.is_empty() && ledger.is_some_and(|ledger| ledger.has_operations) {
+        return Err(KeysError::MissingWithOperations { dir: dir.to_owned(), used: used.to_vec() });
+    }
     let known: Vec<KeyId> = files.iter().map(|(id, _)| *id).collect();
     let highest = known.iter().map(|id| id.0).chain(used.iter().copied()).max();
     let id = id.unwrap_or(KeyId(highest.unwrap_or(0).saturating_add(1)));

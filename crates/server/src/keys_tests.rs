@@ -70,6 +70,10 @@ fn a_ledger_with_operations_never_gets_a_new_first_key() {
     let error = load_or_generate(&dir.path(), None, &ledger(true, &[1, 2])).expect_err("lost");
     let text = error.to_string();
     assert!(text.contains("the keys 1, 2") && text.contains("2.key from the backup"), "{text}");
+    assert!(matches!(
+        generate(&dir.path(), Some(KeyId(3)), Some(&ledger(true, &[1, 2]))),
+        Err(KeysError::MissingWithOperations { .. })
+    ));
     assert!(dir.names().is_empty());
     // Bound to a key and never used: the next number is free of any record.
     let ring = load_or_generate(&dir.path(), None, &ledger(false, &[1])).expect("made");
@@ -137,12 +141,15 @@ fn keys_are_distributed_then_activated() {
     // Promise: a new key is not active before somebody says so, and none is ever replaced.
     let dir = Dir::new();
     let path = dir.path();
-    let first = generate(&path, None, &[]).expect("made");
+    let first = generate(&path, None, None).expect("made");
     assert_eq!((first.id, first.active), (KeyId(1), true));
-    let second = generate(&path, None, &[1, 4]).expect("made");
+    let second = generate(&path, None, Some(&ledger(true, &[1, 4]))).expect("made");
     assert_eq!((second.id, second.active), (KeyId(5), false));
-    assert!(matches!(generate(&path, Some(KeyId(5)), &[]), Err(KeysError::Exists { .. })));
-    assert!(matches!(generate(&path, Some(KeyId(4)), &[4]), Err(KeysError::NumberUsed { .. })));
+    assert!(matches!(generate(&path, Some(KeyId(5)), None), Err(KeysError::Exists { .. })));
+    assert!(matches!(
+        generate(&path, Some(KeyId(4)), Some(&ledger(true, &[4]))),
+        Err(KeysError::NumberUsed { .. })
+    ));
     let active = || {
         let entries = list(&path, None).expect("listed");
         let found: Vec<u32> = entries.iter().filter(|e| e.active).map(|e| e.id.0).collect();

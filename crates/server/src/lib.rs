@@ -7,6 +7,7 @@ pub mod data_dir;
 pub mod demo;
 pub mod handler;
 pub mod keys;
+pub mod ledger;
 pub mod logging;
 pub mod mounts;
 pub mod output;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use counterfoil_core::identity::Caller;
+use counterfoil_core::identity::{Caller, Principal, Tenant};
 use counterfoil_engine::Engine;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::CancellationToken;
@@ -36,6 +36,12 @@ where
     let ended = wire::serve(handler, transport).await;
     finish(&engine, limits.drain_limit).await;
     ended
+}
+
+/// Who calls over stdio: the principal of the settings, in the tenant `local`.
+#[must_use]
+pub fn stdio_caller(principal: Principal) -> Caller {
+    Caller { tenant: Tenant::parse("local").expect("`local` is a name"), principal }
 }
 
 async fn finish(engine: &Engine, limit: Duration) {

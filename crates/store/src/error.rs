@@ -8,7 +8,9 @@ use counterfoil_core::refusal::Retry;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// Another process holds the write lock for longer than the allowed wait. Nothing was written.
-    #[error("the ledger is busy: another process held its write lock for over {waited_ms} ms; nothing was written, the same operation can be sent again")]
+    #[error(
+        "the ledger is busy: another process held its write lock for over {waited_ms} ms; nothing was written, the same operation can be sent again"
+    )]
     Busy {
         /// How long this call waited.
         waited_ms: u64,
@@ -29,7 +31,9 @@ pub enum StoreError {
     },
     /// The commit's acknowledgement was lost, and the ledger does not show the row. The same
     /// operation may be sent again: its identity decides.
-    #[error("the ledger's commit was not acknowledged and its row was not found; send the same operation again, its ID decides what happened")]
+    #[error(
+        "the ledger's commit was not acknowledged and its row was not found; send the same operation again, its ID decides what happened"
+    )]
     CommitUnknown,
     /// The effect refused or failed inside the transaction, which was rolled back: no record, no
     /// effect.
@@ -44,7 +48,9 @@ pub enum StoreError {
     #[error("the effect panicked and was rolled back; nothing was written")]
     EffectPanicked,
     /// The record is damaged or contradicts itself. It was set aside; the rest keeps working.
-    #[error("the record of this operation fails its own checks and was set aside ({reason}); run `counterfoil store check`")]
+    #[error(
+        "the record of this operation fails its own checks and was set aside ({reason}); run `counterfoil store check`"
+    )]
     Quarantined {
         /// Which check, without values.
         reason: String,
@@ -149,13 +155,17 @@ pub enum OpenRefused {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyProblem {
     /// A key's check value differs: it is not the key that the ledger was used with.
-    #[error("key {key_id} is not the key that this ledger was used with; restore that key's file (a new key would make every stored operation unrecognisable)")]
+    #[error(
+        "key {key_id} is not the key that this ledger was used with; restore that key's file (a new key would make every stored operation unrecognisable)"
+    )]
     Mismatch {
         /// The key's number.
         key_id: u32,
     },
     /// Records need a key that is not there.
-    #[error("records in this ledger were made under key {key_id}, which is missing; restore that key's file (it cannot be generated again)")]
+    #[error(
+        "records in this ledger were made under key {key_id}, which is missing; restore that key's file (it cannot be generated again)"
+    )]
     Missing {
         /// The key's number.
         key_id: u32,

@@ -215,7 +215,8 @@ impl Drop for SqliteStore {
     fn drop(&mut self) {
         self.stop_taking();
         let own = std::thread::current().id();
-        let threads = std::mem::take(self.threads.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let threads =
+            std::mem::take(self.threads.get_mut().unwrap_or_else(PoisonError::into_inner));
         // An effect that holds the store may be what drops it, on the writer itself.
         for thread in threads.into_iter().filter(|thread| thread.thread().id() != own) {
             let _ = thread.join();

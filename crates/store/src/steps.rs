@@ -1,5 +1,6 @@
 //! The steps that every back end takes alike. Pure: a back end differs only in how it keeps rows.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use counterfoil_core::admission::{Admitted, Authority};
@@ -12,7 +13,7 @@ use counterfoil_core::refusal::Refusal;
 use counterfoil_core::time::Timestamp;
 
 use crate::contract::{Answer, Resolve, Resolved};
-use crate::effect::EffectError;
+use crate::effect::{EffectError, EffectRow};
 use crate::error::StoreError;
 
 /// A record with what only the ledger keeps beside it.
@@ -159,6 +160,23 @@ pub(crate) fn nothing_to_finish() -> StoreError {
     StoreError::Quarantined { reason: "no record has the key of this operation".into() }
 }
 
+/// What a fresh attempt comes to whose internal key another operation has.
+pub(crate) fn key_taken(path: PathBuf) -> StoreError {
+    let cause = "the attempt's operation key is another operation's; make a new one for each";
+    StoreError::Io { path, cause: cause.into() }
+}
+
+/// What is wrong with a row that an effect says it made.
+pub(crate) const RESERVED: &str = "which cannot be an effect's table";
+/// What is wrong with a row that an effect says it made.
+pub(crate) const NOT_THERE: &str = "which is not there";
+
+/// What an effect comes to that names a wrong row.
+pub(crate) fn wrong_row(row: &EffectRow, problem: &str) -> StoreError {
+    let reason = format!("it named row {} of table `{}`, {problem}", row.id, row.table);
+    StoreError::EffectFailed { reason, refused: false }
+}
+
 /// A result that is small enough to keep.
 ///
 /// # Errors
@@ -199,8 +217,8 @@ pub(crate) fn resolve(
     said: &Resolve,
     now: Timestamp,
 ) -> Result<(Kept, &'static str), Resolved> {
-    let transition = step(Some(kept.record.state), Event::Resolve(said.verdict))
-        .map_err(Resolved::Illegal)?;
+    let transition =
+        step(Some(kept.record.state), Event::Resolve(said.verdict)).map_err(Resolved::Illegal)?;
     if let Some(owner) = kept.record.owner.filter(|owner| now < owner.lease_until) {
         return Err(Resolved::Owned { until: owner.lease_until });
     }
@@ -221,8 +239,7 @@ pub(crate) fn resolve(
     // A local effect has no sender beside its owner, whose lease has ended; a remote one may.
     let may_still_be_sent =
         matches!(kept.record.state, State::InProgress(Phase::Dispatched) | State::InDoubt);
-    let proved =
-        said.proof.is_some() || said.verdict == Verdict::Applied || !may_still_be_sent;
+    let proved = said.proof.is_some() || said.verdict == Verdict::Applied || !may_still_be_sent;
     let result = resolution_result(&kept.record, said);
     kept.settle(transition, result, now);
     kept.record.resolution = Some(if proved { Resolution::Proved } else { Resolution::Unproved });

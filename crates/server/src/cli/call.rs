@@ -22,14 +22,14 @@ const EXAMPLE: &str = "\
 Example: create an issue, and answer the question for its body
 
   counterfoil call create_issue --args '{\"title\":\"Broken link\"}' --answer body=Hello \\
-      -- counterfoil serve --db issues.db
+      -- counterfoil serve --stdio
 
 The operation's ID is written to the journal before anything is sent. If the reply is lost, the
 call is never sent again: `get_operation_status` is asked, and the stored result is printed. If
 even that does not settle it, the exit code is 3 and the command that asks again is printed:
 
   counterfoil call get_operation_status --args '{\"operation_id\":\"...\"}' \\
-      -- counterfoil serve --db issues.db
+      -- counterfoil serve --stdio
 
 This one only reads: it has no journal entry and no ID of its own.
 
@@ -47,7 +47,7 @@ and result; where there is one, also observation, refused, missing, doubt and ne
 /// Call one tool of an MCP server, once, and recover its result if the reply is lost.
 #[derive(Clone, clap::Args)]
 #[command(after_help = EXAMPLE)]
-pub struct CallArgs {
+pub(super) struct CallArgs {
     /// The tool to call
     pub tool: String,
     /// The tool's arguments, a JSON object; @FILE reads a file, - reads stdin
@@ -88,7 +88,7 @@ impl fmt::Debug for CallArgs {
 ///
 /// # Errors
 /// If stdout or stderr cannot be written.
-pub async fn run(args: CallArgs) -> anyhow::Result<Exit> {
+pub(super) async fn run(args: CallArgs) -> anyhow::Result<Exit> {
     let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
     run_on(args, &mut out, &mut err).await
 }

@@ -86,8 +86,8 @@ pub(super) async fn run(args: KeyArgs, env: &Environment) -> anyhow::Result<Exit
 async fn generate(args: GenerateArgs, env: &Environment) -> anyhow::Result<Exit> {
     let settings = Settings::load(&Flags::from(&args.location), env)?;
     let dir = DataDir::prepare(settings.data_dir()?, settings.filesystem_override)?;
-    let used = ledger::keys_used(&settings, &dir).await?;
-    let made = keys::generate(&dir.keys(), args.id, &used)?;
+    let ledger = ledger::info(&settings, &dir).await?;
+    let made = keys::generate(&dir.keys(), args.id, ledger.as_ref())?;
     if args.json {
         output::json(&json!({
             "id": made.id.0, "file": made.file.to_string_lossy(), "active": made.active,

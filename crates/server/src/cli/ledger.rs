@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use counterfoil_store::Store;
+use counterfoil_store::sqlite::{SqliteOptions, SqliteStore};
+use counterfoil_store::{LedgerInfo, Store};
 
 use super::UsageError;
 use crate::config::{Settings, StoreKind};
@@ -25,20 +26,28 @@ pub(super) async fn open(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> 
     open_file(settings, &dir).await
 }
 
-/// The numbers of the keys that the ledger in `dir` was used with; none if there is no ledger.
+/// What the ledger in `dir` says of itself; `None` if there is no ledger yet.
 ///
 /// # Errors
 /// If there is a ledger and it cannot be read.
-pub(super) async fn keys_used(settings: &Settings, dir: &DataDir) -> anyhow::Result<Vec<u32>> {
+pub(super) async fn info(settings: &Settings, dir: &DataDir) -> anyhow::Result<Option<LedgerInfo>> {
     if !dir.ledger().exists() {
-        return Ok(Vec::new());
+        return Ok(None);
     }
     let store = open_file(settings, dir).await?;
     let info = store.info().await;
     store.close().await?;
-    Ok(info?.key_ids)
+    Ok(Some(info?))
 }
 
-async fn open_file(_settings: &Settings, _dir: &DataDir) -> anyhow::Result<Arc<dyn Store>> {
-    anyhow::bail!("this build cannot open a ledger yet")
+/// Opening blocks: it may wait for another process's lock.
+async fn open_file(settings: &Settings, dir: &DataDir) -> anyhow::Result<Arc<dyn Store>> {
+    let options = SqliteOptions {
+        backend_id: settings.backend_id.clone(),
+        create: false,
+        lock_wait: settings.lock_wait,
+        ..SqliteOptions::new(dir.ledger())
+    };
+    let opened = tokio::task::spawn_blocking(move || SqliteStore::open(&options)).await?;
+    Ok(Arc::new(opened?))
 }

@@ -1,5 +1,7 @@
 //! The command line: one module for each noun, data on stdout, everything else on stderr.
 
+mod call;
+mod demo;
 pub mod exit;
 mod key;
 mod ledger;
@@ -13,6 +15,7 @@ use anyhow::Context as _;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::config::{ConfigError, Environment, LOG_VARIABLE};
+use crate::demo::child::DemoChildArgs;
 use crate::logging::{self, LoggingError};
 use crate::output;
 use exit::{EXIT_CODES_HELP, Exit};
@@ -44,9 +47,13 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(serve::ServeArgs),
+    Call(call::CallArgs),
     Operation(operation::OperationArgs),
     Key(key::KeyArgs),
     Store(store::StoreArgs),
+    Demo(demo::DemoArgs),
+    #[command(hide = true)]
+    DemoChild(DemoChildArgs),
 }
 
 /// Bad input that only the command itself can recognise.
@@ -90,6 +97,9 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
             Command::Serve(args) => Box::pin(serve::run(args, &env)).await,
             Command::Operation(args) => Box::pin(operation::run(args, &env)).await,
             Command::Key(args) => Box::pin(key::run(args, &env)).await,
+            Command::Call(args) => Box::pin(call::run(args)).await,
+            Command::Demo(args) => Box::pin(demo::run(args)).await,
+            Command::DemoChild(args) => Box::pin(crate::demo::child::run(args)).await,
             Command::Store(args) => store::run(&args),
         }
     });

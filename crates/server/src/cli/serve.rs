@@ -1,9 +1,12 @@
 //! `counterfoil serve`: runs a server.
 
+use anyhow::Context as _;
 use clap::Args;
 
 use crate::cli::exit::Exit;
 use crate::config::{Environment, Flags, Settings, SettingsArgs};
+use crate::wire::WireLimits;
+use crate::{ledger, serve};
 
 /// Serve tools to an MCP client
 ///
@@ -32,6 +35,13 @@ pub(super) struct ServeArgs {
 /// # Errors
 /// Whatever keeps the server from starting.
 pub(super) async fn run(args: ServeArgs, env: &Environment) -> anyhow::Result<Exit> {
-    let _settings = Settings::load(&Flags::from(&args.settings), env)?;
-    anyhow::bail!("this build cannot serve yet")
+    let settings = Settings::load(&Flags::from(&args.settings), env)?;
+    let shutdown = serve::shutdown_signal().context("the process cannot watch for SIGTERM")?;
+    let engine = ledger::open_engine(&settings).await?;
+    let limits = WireLimits { drain_limit: settings.drain, ..WireLimits::default() };
+    let caller = serve::stdio_caller(settings.principal.clone());
+    let ended = serve::stdio(engine, caller, rmcp::transport::stdio_pipes(), limits, shutdown);
+    let ended = ended.await?;
+    tracing::info!(cause = ?ended.cause, unanswered = ended.unanswered_count, "served");
+    Ok(Exit::Done)
 }

@@ -18,7 +18,10 @@ impl Account {
 
     pub(super) fn intro(self, directory: &Path) {
         self.line("", "The lost reply, recovered (case 03, SQLite).");
-        self.line("", &format!("Raw transcripts and the ledger are kept in {}", directory.display()));
+        self.line(
+            "",
+            &format!("Raw transcripts and the ledger are kept in {}", directory.display()),
+        );
     }
 
     pub(super) fn step(self, number: u8, text: &str) {

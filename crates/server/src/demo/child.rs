@@ -9,6 +9,11 @@ use std::task::{Context, Poll};
 use clap::Args;
 use tokio::io::AsyncWrite;
 
+use crate::cli::exit::Exit;
+use crate::config::{Flags, Settings};
+use crate::wire::WireLimits;
+use crate::{ledger, serve};
+
 /// The exit code of a server that died after its commit and before its reply.
 pub const EXIT_BEFORE_REPLY: i32 = 70;
 
@@ -47,6 +52,30 @@ pub fn arguments(data_dir: &Path, principal: &str, mode: Mode) -> Vec<OsString> 
     arguments
 }
 
+/// Serves over stdio.
+///
+/// # Errors
+/// Whatever keeps the server from starting.
+pub async fn run(args: DemoChildArgs) -> anyhow::Result<Exit> {
+    let variables = [
+        ("COUNTERFOIL_DATA_DIR", args.data_dir.as_os_str().to_owned()),
+        ("COUNTERFOIL_PRINCIPAL", args.principal.into()),
+    ];
+    let settings = Settings::load(&Flags::default(), &variables.into_iter().collect())?;
+    let engine = ledger::open_engine(&settings).await?;
+    let caller = serve::stdio_caller(settings.principal.clone());
+    let shutdown = serve::shutdown_signal()?;
+    let limits = WireLimits::default();
+    let (input, output) = rmcp::transport::stdio_pipes();
+    if args.lose_reply {
+        let streams = (input, VanishingReply(output));
+        serve::stdio(engine, caller, streams, limits, shutdown).await?;
+    } else {
+        serve::stdio(engine, caller, (input, output), limits, shutdown).await?;
+    }
+    Ok(Exit::Done)
+}
+
 /// A writer that ends the process in place of writing a frame that says `applied`.
 #[derive(Debug)]
 pub struct VanishingReply<W>(pub W);
@@ -75,6 +104,8 @@ impl<W: AsyncWrite + Unpin> AsyncWrite for VanishingReply<W> {
 /// Whether the frame is the reply of a call that made its effect.
 fn says_applied(frame: &[u8]) -> bool {
     serde_json::from_slice::<serde_json::Value>(frame).is_ok_and(|message| {
-        message.pointer("/result/structuredContent/state").is_some_and(|state| state == "applied")
+        let content = message.pointer("/result/structuredContent");
+        // A status says `applied` too; only a call's own reply says whether it was replayed.
+        content.is_some_and(|content| content["state"] == "applied" && content["replayed"] == false)
     })
 }

@@ -80,7 +80,10 @@ mod tests {
     fn only_an_accepted_text_is_an_answer() {
         // Promise: a missing or unusable answer writes nothing and is asked for again.
         let cases = [
-            (r#"{"body":{"action":"accept","content":{"body":"x"}}}"#, Answer::Accepted("x".into())),
+            (
+                r#"{"body":{"action":"accept","content":{"body":"x"}}}"#,
+                Answer::Accepted("x".into()),
+            ),
             (
                 r#"{"other":1,"body":{"action":"accept","content":{"body":"x","more":2},"a":1}}"#,
                 Answer::Accepted("x".into()),

@@ -23,9 +23,9 @@ impl<'a> Arguments<'a> {
         known: &[&str],
         value: &'a Value,
     ) -> Result<Arguments<'a>, Refusal> {
-        let object = value.as_object().ok_or_else(|| {
-            invalid(format!("the arguments of {tool} must be a JSON object"))
-        })?;
+        let object = value
+            .as_object()
+            .ok_or_else(|| invalid(format!("the arguments of {tool} must be a JSON object")))?;
         for (name, _) in object.iter() {
             if !known.contains(&name) {
                 return Err(invalid(unknown_argument(tool, name, known)));
@@ -41,9 +41,9 @@ impl<'a> Arguments<'a> {
     /// limit.
     pub fn text(&self, name: &str, max_bytes: usize) -> Result<Option<&'a str>, Refusal> {
         let Some(value) = self.object.get(name) else { return Ok(None) };
-        let text = value.as_str().ok_or_else(|| {
-            invalid(format!("$.arguments.{name} must be a JSON string"))
-        })?;
+        let text = value
+            .as_str()
+            .ok_or_else(|| invalid(format!("$.arguments.{name} must be a JSON string")))?;
         check_text(&format!("$.arguments.{name}"), text, max_bytes)?;
         Ok(Some(text))
     }
@@ -69,9 +69,8 @@ impl<'a> Arguments<'a> {
         let in_meta =
             call_meta.and_then(Value::as_object).and_then(|meta| meta.get(meta::OPERATION_ID));
         let read = |value: &Value, place: &str| {
-            let text = value
-                .as_str()
-                .ok_or_else(|| invalid(format!("{place} must be a JSON string")))?;
+            let text =
+                value.as_str().ok_or_else(|| invalid(format!("{place} must be a JSON string")))?;
             OperationId::parse(text).map_err(|error| invalid(format!("{place}: {error}")))
         };
         let argument = argument.map(|v| read(v, "$.arguments.operation_id")).transpose()?;

@@ -161,11 +161,8 @@ async fn execute(
         // Nothing was begun, and the reply is dropped.
         return Err(no_body("the call was cancelled before anything was done").into());
     }
-    let effect = CreateIssue {
-        title: request.title.clone(),
-        body: body.to_owned(),
-        mode: request.mode,
-    };
+    let effect =
+        CreateIssue { title: request.title.clone(), body: body.to_owned(), mode: request.mode };
     let settled = engine.execute(admitted, Arc::new(effect)).await?;
     Ok(reply::settled(&settled).into())
 }

@@ -60,12 +60,8 @@ pub fn refused(refusal: &Refusal) -> CallToolResult {
             "retry": refusal.retry().as_str(),
         }
     });
-    let operation = id.map(|id| Operation {
-        id,
-        state: "unknown",
-        replayed: false,
-        retry: refusal.retry(),
-    });
+    let operation =
+        id.map(|id| Operation { id, state: "unknown", replayed: false, retry: refusal.retry() });
     finished(CallToolResult::structured_error(body), operation.as_ref())
 }
 

@@ -78,9 +78,7 @@ pub(super) fn store_error(error: &Error, path: &Path, waited: Duration) -> Store
         Kind::Constraint | Kind::Stopped => {
             StoreError::EffectFailed { reason: words(error), refused: false }
         }
-        Kind::Statement | Kind::Io => {
-            StoreError::Io { path: path.to_owned(), cause: words(error) }
-        }
+        Kind::Statement | Kind::Io => StoreError::Io { path: path.to_owned(), cause: words(error) },
     }
 }
 

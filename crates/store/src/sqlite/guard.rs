@@ -106,7 +106,8 @@ fn effect_may(context: &AuthContext<'_>) -> bool {
 fn schema_may(context: &AuthContext<'_>) -> bool {
     // SQLite keeps the schema itself in a table, and asks about writes to that one too; it refuses
     // direct ones by itself.
-    let schema_table = |name: &str| name.get(..7).is_some_and(|s| s.eq_ignore_ascii_case("sqlite_"));
+    let schema_table =
+        |name: &str| name.get(..7).is_some_and(|s| s.eq_ignore_ascii_case("sqlite_"));
     match context.action {
         AuthAction::Transaction { .. }
         | AuthAction::Savepoint { .. }

@@ -39,7 +39,8 @@ pub(super) fn bind(
         }
     }
     let mut wrote = false;
-    for check in given.iter().filter(|check| !kept.iter().any(|(id, _)| *id == i64::from(check.id))) {
+    for check in given.iter().filter(|check| !kept.iter().any(|(id, _)| *id == i64::from(check.id)))
+    {
         connection
             .prepare_cached(
                 "INSERT INTO keys (key_id, check_value, first_seen_ms) VALUES (?1, ?2, ?3)",

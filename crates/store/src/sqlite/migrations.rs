@@ -12,11 +12,8 @@ struct Migration {
     sql: &'static str,
 }
 
-const MIGRATIONS: [Migration; 1] = [Migration {
-    version: 1,
-    min_compatible: 1,
-    sql: include_str!("migrations/0001_ledger.sql"),
-}];
+const MIGRATIONS: [Migration; 1] =
+    [Migration { version: 1, min_compatible: 1, sql: include_str!("migrations/0001_ledger.sql") }];
 
 /// Brings the schema from version `from` (0: an empty file) to [`KNOWN_VERSION`]. The caller has
 /// begun a transaction. Returns `(version, min_compatible)` to keep in the ledger's own row.

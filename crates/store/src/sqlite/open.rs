@@ -111,7 +111,9 @@ pub(super) fn reader(path: &Path, wait: Duration) -> Result<Connection, StoreErr
 }
 
 /// The ledger's own row; the error is what is wrong with it.
-pub(super) fn read_ledger_row(connection: &Connection) -> rusqlite::Result<Result<LedgerRow, String>> {
+pub(super) fn read_ledger_row(
+    connection: &Connection,
+) -> rusqlite::Result<Result<LedgerRow, String>> {
     let row = connection
         .prepare_cached(
             "SELECT version, backend_id, incarnation, high_water_ms, horizon_ms FROM ledger",
@@ -148,9 +150,9 @@ pub(super) fn is_absent(path: &Path) -> Result<bool, OpenRefused> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let log = beside(path, "-wal");
             match std::fs::metadata(&log) {
-                Ok(log) if log.len() > 0 => Err(damaged(
-                    "the file is gone and its write-ahead log, `-wal`, is still there",
-                )),
+                Ok(log) if log.len() > 0 => {
+                    Err(damaged("the file is gone and its write-ahead log, `-wal`, is still there"))
+                }
                 _ => Ok(true),
             }
         }
@@ -280,9 +282,10 @@ impl Opening<'_> {
     }
 
     fn make_tables(&self, connection: &Connection, tables: &Tables) -> Result<(), StoreError> {
-        let missing = declared::missing(connection, tables)
-            .map_err(|error| self.refuse(&error))?
-            .map_err(|problem| OpenRefused::Tables { path: self.path.to_owned(), problem })?;
+        let missing =
+            declared::missing(connection, tables)
+                .map_err(|error| self.refuse(&error))?
+                .map_err(|problem| OpenRefused::Tables { path: self.path.to_owned(), problem })?;
         if missing.is_empty() {
             return Ok(());
         }

@@ -38,9 +38,8 @@ fn submitted(connection: &Connection, made: &Submission) -> rusqlite::Result<Opt
 
 fn finished(connection: &Connection, finish: &Finish) -> rusqlite::Result<Option<Done>> {
     let found = find_by_key(connection, finish.key)?;
-    let by_us = |kept: &Kept| {
-        kept.record.state.is_terminal() && kept.was_owned(finish.boot, finish.fence)
-    };
+    let by_us =
+        |kept: &Kept| kept.record.state.is_terminal() && kept.was_owned(finish.boot, finish.fence);
     Ok(kept_if(found, by_us).map(fresh))
 }
 
@@ -74,11 +73,12 @@ fn resolved(connection: &Connection, said: &Resolve) -> rusqlite::Result<Option<
 }
 
 fn bound(connection: &Connection, checks: &[KeyCheck]) -> rusqlite::Result<Option<Done>> {
-    let mut statement = connection
-        .prepare_cached("SELECT EXISTS (SELECT 1 FROM keys WHERE key_id = ?1 AND check_value = ?2)")?;
+    let mut statement = connection.prepare_cached(
+        "SELECT EXISTS (SELECT 1 FROM keys WHERE key_id = ?1 AND check_value = ?2)",
+    )?;
     for check in checks {
-        let there: bool = statement
-            .query_row(params![check.id, check.value.as_slice()], |row| row.get(0))?;
+        let there: bool =
+            statement.query_row(params![check.id, check.value.as_slice()], |row| row.get(0))?;
         if !there {
             return Ok(None);
         }

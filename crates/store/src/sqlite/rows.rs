@@ -97,11 +97,7 @@ fn find(
 
 /// Writes the row of an operation that begins. It becomes sound with [`update`] in the same
 /// transaction: until then its check is zeros, so that it could never be taken for a record.
-pub(super) fn insert(
-    connection: &Connection,
-    tenant_no: i64,
-    kept: &Kept,
-) -> rusqlite::Result<()> {
+pub(super) fn insert(connection: &Connection, tenant_no: i64, kept: &Kept) -> rusqlite::Result<()> {
     const SQL: &str = "INSERT INTO operations (operation_key, tenant_no, id_kind, id_bytes, \
         operation_id, principal, tool_id, tool_version, profile, key_id, fingerprint, \
         call_fingerprint, state, phase, boot_id, fence, lease_until_ms, nonce, created_at_ms, \
@@ -242,11 +238,7 @@ fn check_whole(kept: &Kept) -> Result<(), Damage> {
             "retention_ends_ms",
             "is not the settlement plus the retention",
         ),
-        (
-            settled == (record.result.is_some() || record.purged),
-            "result",
-            "does not fit the state",
-        ),
+        (settled == (record.result.is_some() || record.purged), "result", "does not fit the state"),
         (!(record.purged && record.result.is_some()), "purged", "and there is a result"),
         (
             record.state != State::InProgress(Phase::FirstCommit) || record.effect.is_some(),

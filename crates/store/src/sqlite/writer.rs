@@ -296,9 +296,8 @@ impl Session {
     /// A file that was moved or deleted beneath us would take commits that nobody finds again.
     fn check_in_place(&self) -> Result<(), StoreError> {
         let mut moved = 0;
-        let asked = self
-            .connection
-            .file_control(Some("main"), rusqlite::FileControl::HasMoved(&mut moved));
+        let asked =
+            self.connection.file_control(Some("main"), rusqlite::FileControl::HasMoved(&mut moved));
         if asked.is_ok() && moved == 0 {
             return Ok(());
         }

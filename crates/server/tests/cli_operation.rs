@@ -1,0 +1,241 @@
+//! The `operation` commands of the real binary, on ledgers that a server has left behind.
+
+mod command;
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use command::Bench;
+use counterfoil::data_dir::LEDGER_FILE;
+use counterfoil::keys;
+use counterfoil::tools::issue_effect::{CreateIssue, Mode, tables};
+use counterfoil_core::admission::{Admitted, Attempt, Authority, Call};
+use counterfoil_core::fingerprint::Profile;
+use counterfoil_core::identity::{
+    BackendId, BootId, Caller, Nonce, OperationId, OperationKey, Principal, Tenant, ToolId,
+    ToolVersion,
+};
+use counterfoil_core::json::Value;
+use counterfoil_core::time::{Span, Timestamp};
+use counterfoil_store::sqlite::{SqliteOptions, SqliteStore};
+use counterfoil_store::{Clock, Store, Submission, SystemClock};
+use serde_json::Value as Json;
+
+/// The machine's clock, an hour late: a lease that is taken on it has ended since.
+#[derive(Debug)]
+struct AnHourAgo;
+
+impl Clock for AnHourAgo {
+    fn wall(&self) -> Timestamp {
+        Timestamp::from_ms(SystemClock.wall().as_ms() - 3_600_000)
+    }
+
+    fn since_boot(&self) -> Duration {
+        SystemClock.since_boot().saturating_sub(Duration::from_secs(3600))
+    }
+}
+
+/// Leaves a ledger with the operation `whole`, and `half`, whose server died between its two steps.
+fn leave_ledger(dir: &Path, clock: Arc<dyn Clock>) {
+    fs::create_dir_all(dir).expect("made");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let store = SqliteStore::open(&SqliteOptions {
+            backend_id: Some(BackendId::parse("desk").expect("valid")),
+            clock,
+            tables: tables(),
+            ..SqliteOptions::new(dir.join(LEDGER_FILE))
+        })
+        .expect("a ledger");
+        let info = store.info().await.expect("read");
+        let ring = keys::load_or_generate(&dir.join("keys"), None, &info).expect("keys");
+        store.bind_keys(&ring).await.expect("bound");
+        for (number, id, mode) in [(1, "whole", Mode::Atomic), (2, "half", Mode::Partial)] {
+            let operation_id = OperationId::parse(id).expect("valid");
+            let caller = Caller {
+                tenant: Tenant::parse("local").expect("valid"),
+                principal: Principal::parse("alice").expect("valid"),
+            };
+            let arguments = Value::from("sentinel-argument");
+            let call = Call {
+                caller: &caller,
+                tool_id: &ToolId::parse("create_issue").expect("valid"),
+                tool_version: &ToolVersion::parse("1").expect("valid"),
+                profile: Profile::StrictV1,
+                operation_id: &operation_id,
+                arguments: &arguments,
+                call_arguments: &arguments,
+                continuation_state: None,
+                input_responses: None,
+                authority: Authority::Present,
+            };
+            let attempt = Attempt {
+                key: OperationKey::from_bytes([number; 16]),
+                nonce: Nonce::from_bytes([number; 16]),
+                boot: BootId::from_bytes([9; 16]),
+            };
+            let day = Span::from_secs(86_400);
+            let admitted = Admitted::admit(&call, &ring, day, attempt).expect("admitted");
+            let effect =
+                Arc::new(CreateIssue { title: "t".into(), body: "sentinel-body".into(), mode });
+            store.submit(Submission { admitted, effect }).await.expect("committed");
+        }
+        store.close().await.expect("closed");
+    });
+}
+
+fn bench_with(clock: Arc<dyn Clock>) -> Bench {
+    let bench = Bench::new();
+    leave_ledger(&bench.data(""), clock);
+    bench
+}
+
+fn json(text: &str) -> Json {
+    serde_json::from_str(text).expect(text)
+}
+
+#[test]
+fn an_operation_is_shown_to_people_and_to_programs() {
+    // Promise: `operation show` tells what the ledger has, and no argument and no result unasked.
+    let bench = bench_with(Arc::new(SystemClock));
+    let shown = bench.run(&["operation", "show", "whole"]).done();
+    for words in [
+        "state            applied\n",
+        "callers see      applied (settled), retry none\n",
+        "principal        alice\n",
+        "ledger           desk\n",
+        "row 1 of issues is there as the effect left it",
+        "bytes (shown with --show-result)",
+        "audit trail\n  1  ",
+    ] {
+        assert!(shown.stdout.contains(words), "{words}\n{}", shown.stdout);
+    }
+    assert!(!shown.stdout.contains("sentinel") && !shown.stdout.contains("created 1"));
+    assert_eq!(shown.stderr, "");
+    let asked = bench.run(&["operation", "show", "whole", "--show-result", "--json"]).done();
+    assert_eq!(json(&asked.stdout)["result"]["value"], "created 1");
+    let half = bench.run(&["operation", "show", "half"]).done();
+    assert!(half.stdout.contains("callers see      unknown (first_step_committed)"));
+    assert!(half.stderr.contains("counterfoil operation resolve half --applied|--not-applied"));
+}
+
+#[test]
+fn an_absent_operation_proves_nothing() {
+    // Promise: an unknown ID is told apart from a settled one, and is never called not applied.
+    let bench = bench_with(Arc::new(SystemClock));
+    for arguments in [
+        &["operation", "show", "nowhere"][..],
+        &["operation", "show", "whole", "--tenant", "other"],
+        &["operation", "resolve", "nowhere", "--applied", "--reason", "r"],
+    ] {
+        let absent = bench.run(arguments).failed(1);
+        assert!(absent.stderr.contains("It proves nothing"), "{}", absent.stderr);
+        let program = bench.run(&[arguments, &["--json"]].concat());
+        assert_eq!((program.code, program.stderr.as_str()), (Some(1), ""));
+        assert!(
+            json(&program.stdout)["message"].as_str().expect("words").contains("proves nothing")
+        );
+    }
+}
+
+#[test]
+fn an_operator_settles_what_a_dead_server_left_behind() {
+    // Promise: only a person settles a half-done effect; who, why and proof stay; once is final.
+    let bench = bench_with(Arc::new(AnHourAgo));
+    let resolve = |verdict: &str, more: &[&str]| {
+        let base = ["operation", "resolve", "half", verdict, "--reason", "looked at the table"];
+        bench.run(&[&base[..], more].concat())
+    };
+    let stands = resolve("--not-applied", &[]).failed(4);
+    assert!(
+        stands.stderr.contains("row 2 of `issues`, and it is still there"),
+        "{}",
+        stands.stderr
+    );
+    let done = resolve("--applied", &["--as", "mara", "--proof", "change 2231"]).done();
+    assert!(done.stderr.contains("settled as applied; the audit trail names mara"));
+    let shown = bench.run(&["operation", "show", "half", "--json"]).done();
+    let shown = json(&shown.stdout);
+    assert_eq!(shown["state"], "applied");
+    let last = shown["audit"].as_array().expect("a list").last().expect("an event").clone();
+    assert_eq!(last["who"], "mara");
+    assert_eq!(last["reason"], "looked at the table");
+    assert_eq!(last["proof"], "change 2231");
+    let again = resolve("--not-applied", &["--proof", "p", "--json"]);
+    assert_eq!((again.code, again.stderr.as_str()), (Some(4), ""));
+    let again = json(&again.stdout);
+    assert_eq!((&again["outcome"], &again["state"]), (&"illegal".into(), &"applied".into()));
+}
+
+#[test]
+fn a_live_owner_is_not_overruled() {
+    // Promise: while a server may still be at work on an operation, no operator can settle it.
+    let bench = bench_with(Arc::new(SystemClock));
+    let owned = bench
+        .run(&["operation", "resolve", "half", "--applied", "--reason", "impatient"])
+        .failed(4);
+    assert!(owned.stderr.contains("a server may still be at work"), "{}", owned.stderr);
+    let shown = bench.run(&["operation", "show", "half", "--json"]).done();
+    assert_eq!(json(&shown.stdout)["state"], "in_progress");
+}
+
+#[test]
+fn a_key_is_not_generated_over_one_that_the_ledger_needs() {
+    // Promise: a lost key is to be restored; a new one takes a number of its own.
+    let bench = bench_with(Arc::new(SystemClock));
+    let [first, kept] = ["keys/1.key", "kept"].map(|name| bench.data(name));
+    bench.run(&["key", "generate"]).done();
+    fs::rename(&first, &kept).expect("moved");
+    let refused = bench.run(&["key", "generate", "--id", "1"]).failed(1);
+    assert!(refused.stderr.contains("used with a key 1"), "{}", refused.stderr);
+    fs::remove_file(bench.data("keys/2.key")).expect("removed");
+    for arguments in [&["key", "generate"][..], &["key", "generate", "--id", "7"]] {
+        let lost = bench.run(arguments).failed(1);
+        assert!(lost.stderr.contains("made under key 1"), "{}", lost.stderr);
+        assert!(lost.stderr.contains("keys/1.key from the backup"), "{}", lost.stderr);
+    }
+    fs::rename(&kept, &first).expect("restored");
+    let next = bench.run(&["key", "generate"]).done();
+    assert!(next.stdout.ends_with("keys/2.key\n"), "{}", next.stdout);
+}
+
+#[test]
+fn ledgers_that_do_not_fit_are_refused_and_left_alone() {
+    // Promise: another backend, another schema, a damaged or absent file: named, never replaced.
+    let bench = bench_with(Arc::new(SystemClock));
+    let check = |bench: &Bench, words: &str| {
+        let refused = bench.run(&["operation", "show", "whole"]).failed(1);
+        assert!(refused.stderr.contains(words), "{}", refused.stderr);
+        assert!(refused.stderr.contains(LEDGER_FILE), "{}", refused.stderr);
+    };
+    let other = Bench::new().in_dir(&bench.data("")).with_env("COUNTERFOIL_BACKEND_ID", "other");
+    check(&other, "belongs to the backend `desk`, not `other`");
+    let ledger = bench.data(LEDGER_FILE);
+    let connection = rusqlite::Connection::open(&ledger).expect("opened");
+    connection.execute("UPDATE ledger SET version = 99, min_compatible = 99", ()).expect("set");
+    drop(connection);
+    check(&bench, "use a newer counterfoil");
+    for name in fs::read_dir(bench.data("")).expect("listed") {
+        let path = name.expect("listed").path();
+        if path.to_string_lossy().contains("ledger.db-") {
+            fs::remove_file(path).expect("removed");
+        }
+    }
+    let garbage = "no ledger at all ".repeat(500);
+    fs::write(&ledger, &garbage).expect("written");
+    check(&bench, "is damaged or is not a ledger");
+    assert_eq!(fs::read_to_string(&ledger).expect("read"), garbage);
+    fs::remove_file(&ledger).expect("removed");
+    check(&bench, "there is no ledger at");
+    assert!(!ledger.exists());
+}
+
+#[test]
+fn a_store_that_keeps_nothing_has_nothing_to_show() {
+    // Promise: a setting that makes a command senseless is told, not ignored.
+    let bench = Bench::new().with_env("COUNTERFOIL_STORE", "memory");
+    let refused = bench.run(&["operation", "show", "x"]).failed(2);
+    assert!(refused.stderr.contains("set store = \"sqlite\""), "{}", refused.stderr);
+}
