@@ -44,6 +44,8 @@ class Rounds(LabTest):
             with self.subTest(revision):
                 bench, user = self.subbench(revision), User(accepted())
                 async with bench.serve(revision=revision, user=user) as session:
+                    announced = session.client.server_capabilities.extensions
+                    self.assertEqual(announced, {"io.counterfoil/operations": {}})
                     for replayed in (False, True):
                         result = await session.client.call_tool("create_issue", issue("op"))
                         expected = {"operationId": "op", "state": "applied", "replayed": replayed}
