@@ -21,6 +21,8 @@ mod readers;
 mod recall;
 mod reserve;
 mod rows;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 use std::path::{Path, PathBuf};
