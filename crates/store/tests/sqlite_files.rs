@@ -38,9 +38,13 @@ async fn used() -> Bed {
 }
 
 fn refused(options: &SqliteOptions) -> OpenRefused {
+    refused_when("", options)
+}
+
+fn refused_when(case: &str, options: &SqliteOptions) -> OpenRefused {
     match SqliteStore::open(options) {
         Err(StoreError::Refused(why)) => why,
-        other => panic!("wanted a refusal, got {other:?}"),
+        other => panic!("{case}: wanted a refusal, got {other:?}"),
     }
 }
 
@@ -97,7 +101,7 @@ async fn a_damaged_file_is_named_and_left_as_it_is() {
         let path = &bench.factory.options.path;
         damage(path);
         let before = fs::read(path).unwrap_or_default();
-        let why = refused(&bench.factory.options);
+        let why = refused_when(expected, &bench.factory.options);
         let words = why.to_string();
         assert!(matches!(why, OpenRefused::Damaged { .. }), "{expected}: {words}");
         assert!(words.contains(expected), "{expected}: {words}");
