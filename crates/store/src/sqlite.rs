@@ -4,6 +4,7 @@
 //! the medium; one transaction for a record, its effect and its audit events; and the rule that
 //! nobody is answered before the commit. Several processes may use one file.
 
+mod check;
 mod commands;
 mod connection;
 mod create;
@@ -33,6 +34,7 @@ use counterfoil_core::observation::Snapshot;
 use counterfoil_core::time::Timestamp;
 use tokio::sync::{oneshot, watch};
 
+pub use check::{CheckReport, check};
 pub use options::SqliteOptions;
 
 use crate::clock::SharedMark;

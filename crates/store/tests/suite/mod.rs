@@ -10,6 +10,7 @@ pub mod effects;
 pub mod factories;
 pub mod finishing;
 pub mod keys;
+pub mod mounts;
 pub mod resolving;
 pub mod rollback;
 pub mod times;
