@@ -270,6 +270,7 @@ class Rounds(LabTest):
             while odd:
                 reply = await session.answer(issue("op"), state)
                 self.assertEqual((reply.kind, reply.body["code"]), ("error", -32602))
+                self.assertEqual(reply.body["data"], {"retry": "status_only"})
         self.assertEqual(len({call.words() for call in session.calls()[1:]}), 1)
         self.check_rows(bench, issues=0, operations=0)
 

@@ -22,7 +22,7 @@ use super::arguments::{Arguments, check_text, invalid};
 use super::issue_effect::{CreateIssue, Mode};
 use super::reply::{self, Operation};
 use crate::handler::{CallError, ClientSide};
-use crate::wire::RawCall;
+use crate::wire::{RawCall, state_refused};
 
 /// The tool's name.
 pub const NAME: &str = "create_issue";
@@ -65,12 +65,12 @@ pub async fn call(
         (Some(Value::String(state)), answers) => {
             let authority = engine
                 .open_state(state, &plain, BINDING)
-                .map_err(|_| CallError::Protocol(reply::state_refused()))?;
+                .map_err(|_| CallError::Protocol(state_refused()))?;
             let continuation = Continuation { state, authority };
             resume(engine, caller, &request, &continuation, answers, client).await
         }
         // Answers without their state, or a state that is not text.
-        _ => Err(CallError::Protocol(reply::state_refused())),
+        _ => Err(CallError::Protocol(state_refused())),
     }
 }
 
