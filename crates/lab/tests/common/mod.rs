@@ -114,7 +114,13 @@ pub(crate) fn close(session: Session) -> impl Future<Output = ()> {
 
 /// What a reply to `create_issue` says.
 #[track_caller]
-pub(crate) fn check_settled(reply: &Reply, state: &str, effect_id: i64, result: &str, replayed: bool) {
+pub(crate) fn check_settled(
+    reply: &Reply,
+    state: &str,
+    effect_id: i64,
+    result: &str,
+    replayed: bool,
+) {
     let content = reply.content();
     let said = (&content["state"], &content["effectId"], &content["result"], &content["replayed"]);
     assert_eq!(
@@ -192,4 +198,29 @@ pub(crate) fn called_tools(transcript: &Path) -> Vec<String> {
 /// Whether the long form of the tests was asked for.
 pub(crate) fn full() -> bool {
     std::env::var("COUNTERFOIL_TEST_FULL").is_ok_and(|value| value == "1")
+}
+
+/// The product's own binary, which cargo builds beside the lab's.
+pub(crate) fn product() -> PathBuf {
+    let path = Path::new(LAB).with_file_name("counterfoil");
+    assert!(path.exists(), "{} is not built: run `cargo build -p counterfoil`", path.display());
+    path
+}
+
+/// A write lock on a ledger, held by another process than its servers: this one.
+#[derive(Debug)]
+pub(crate) struct HeldLock(rusqlite::Connection);
+
+impl HeldLock {
+    pub(crate) fn take(ledger: &Path) -> Self {
+        let connection = rusqlite::Connection::open(ledger).expect("the ledger opens");
+        connection.busy_timeout(counterfoil_lab::within::PATIENCE).expect("a time-out can be set");
+        connection.execute_batch("BEGIN IMMEDIATE").expect("the lock is free");
+        Self(connection)
+    }
+
+    pub(crate) fn release(self) {
+        self.0.execute_batch("ROLLBACK").expect("the lock is held");
+        self.0.close().expect("nothing is left open");
+    }
 }
