@@ -6,7 +6,6 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use counterfoil_core::identity::BackendId;
-use counterfoil_core::operation::State;
 use rusqlite::Error;
 use tokio::sync::oneshot;
 
@@ -18,10 +17,10 @@ use super::pace::Pace;
 use super::recall::recall;
 use super::reserve::Reserve;
 use crate::clock::SharedMark;
-use crate::contract::Answer;
-use crate::cut_point;
 use crate::error::StoreError;
 use crate::tables::Tables;
+#[cfg(feature = "cut-points")]
+use crate::{contract::Answer, cut_point};
 
 /// At most this many commands share one transaction.
 const BATCH_LIMIT: usize = 256;
@@ -385,14 +384,14 @@ fn after_commit(session: &Session, held: Option<&Result<Done, StoreError>>) {
     if let Some(stamped) = session.stamped {
         session.mark.raise(stamped);
     }
+    #[cfg(feature = "cut-points")]
     if let Some(Ok(Done::Answer(Answer::Fresh(record)))) = held {
-        match record.state {
-            State::InProgress(_) => {
-                cut_point!("store.after_first_commit");
-            }
-            _ => {
-                cut_point!("store.after_commit");
-            }
+        if record.state.is_terminal() {
+            cut_point!("store.after_commit");
+        } else {
+            cut_point!("store.after_first_commit");
         }
     }
+    #[cfg(not(feature = "cut-points"))]
+    let _ = held;
 }
