@@ -199,3 +199,28 @@ pub(crate) fn called_tools(transcript: &Path) -> Vec<String> {
 pub(crate) fn full() -> bool {
     std::env::var("COUNTERFOIL_TEST_FULL").is_ok_and(|value| value == "1")
 }
+
+/// The product's own binary, which cargo builds beside the lab's.
+pub(crate) fn product() -> PathBuf {
+    let path = Path::new(LAB).with_file_name("counterfoil");
+    assert!(path.exists(), "{} is not built: run `cargo build -p counterfoil`", path.display());
+    path
+}
+
+/// A write lock on a ledger, held by another process than its servers: this one.
+#[derive(Debug)]
+pub(crate) struct HeldLock(rusqlite::Connection);
+
+impl HeldLock {
+    pub(crate) fn take(ledger: &Path) -> Self {
+        let connection = rusqlite::Connection::open(ledger).expect("the ledger opens");
+        connection.busy_timeout(counterfoil_lab::within::PATIENCE).expect("a time-out can be set");
+        connection.execute_batch("BEGIN IMMEDIATE").expect("the lock is free");
+        Self(connection)
+    }
+
+    pub(crate) fn release(self) {
+        self.0.execute_batch("ROLLBACK").expect("the lock is held");
+        self.0.close().expect("nothing is left open");
+    }
+}
