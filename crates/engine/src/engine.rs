@@ -21,7 +21,7 @@ use crate::reply::{Settled, refusal_from_store};
 /// The shell around core and store. Cheap to share behind an [`Arc`].
 #[derive(Debug)]
 pub struct Engine {
-    store: Arc<dyn Store>,
+    pub(crate) store: Arc<dyn Store>,
     keys: KeyRing,
     lifetimes: Lifetimes,
     boot: BootId,

@@ -6,10 +6,12 @@
 //! [`Engine::execute`]; the server crate's example `refund_desk` is a whole server in a page.
 
 mod engine;
+mod list;
 mod reply;
 mod state;
 
 pub use counterfoil_store::{Clock, LocalEffect as Effect, SystemClock};
 pub use engine::{Engine, FirstRound};
+pub use list::{ListRequest, Listing};
 pub use reply::{Settled, refusal_from_store};
 pub use state::StateBinding;
