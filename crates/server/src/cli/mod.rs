@@ -3,6 +3,7 @@
 mod call;
 mod demo;
 pub mod exit;
+mod fingerprint;
 mod key;
 mod ledger;
 mod operation;
@@ -51,6 +52,7 @@ enum Command {
     Operation(operation::OperationArgs),
     Key(key::KeyArgs),
     Store(store::StoreArgs),
+    Fingerprint(fingerprint::FingerprintArgs),
     Demo(demo::DemoArgs),
     #[command(hide = true)]
     DemoChild(DemoChildArgs),
@@ -101,6 +103,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
             Command::Demo(args) => Box::pin(demo::run(args)).await,
             Command::DemoChild(args) => Box::pin(crate::demo::child::run(args)).await,
             Command::Store(args) => store::run(&args),
+            Command::Fingerprint(args) => fingerprint::run(&args),
         }
     });
     // A read of stdin that nobody will answer must not hold the process.
