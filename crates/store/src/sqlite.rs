@@ -52,6 +52,15 @@ use commands::{Command, Done};
 use readers::{Question, READER_COUNT, READER_WAIT, ReadThread};
 use writer::{Job, Writer};
 
+/// The version of the ledger's schema that this library makes and knows.
+pub const SCHEMA_VERSION: i64 = migrations::KNOWN_VERSION;
+
+/// The version of the SQLite that is linked, such as `3.51.3`.
+#[must_use]
+pub fn sqlite_version() -> &'static str {
+    rusqlite::version()
+}
+
 /// A ledger in a SQLite file.
 ///
 /// Dropping it commits what was handed over and waits for that; [`Store::close`] does the same

@@ -5,10 +5,10 @@ mod suite;
 use counterfoil_core::identity::Tenant;
 use counterfoil_store::{ListQuery, Page};
 use rusqlite::Connection;
+use suite::Bench;
 use suite::calls::call;
 use suite::effects::note;
 use suite::factories::Sqlite;
-use suite::Bench;
 
 type Bed = Bench<Sqlite>;
 

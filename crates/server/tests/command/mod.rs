@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test program uses its part of this")]
 
+pub(crate) mod ledger;
+
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt;
