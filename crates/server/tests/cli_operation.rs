@@ -69,6 +69,45 @@ fn an_absent_operation_proves_nothing() {
 }
 
 #[test]
+fn operations_are_listed_page_by_page() {
+    // Promise: an operator finds what is unsettled without an ID, in pages, for people and programs.
+    let bench = Bench::new();
+    leave_ledger(&bench.data(""), Arc::new(SystemClock), DAY, &["one", "half", "three"]);
+    let list = |more: &[&str]| bench.run(&[&["operation", "list"][..], more].concat()).done();
+    let ids = |listed: &Json| -> Vec<String> {
+        let operations = listed["operations"].as_array().expect("a list");
+        operations.iter().map(|o| o["operationId"].as_str().expect("text").into()).collect()
+    };
+    let shown = list(&[]);
+    let lines: Vec<&str> = shown.stdout.lines().collect();
+    assert!(lines[0].starts_with("OPERATION  STATE        CALLERS SEE"), "{}", shown.stdout);
+    assert!(lines[1].starts_with("three      applied      applied (settled)"), "{}", shown.stdout);
+    assert!(lines[2].starts_with("half       in_progress  unknown (first_step_committed)"));
+    assert_eq!((lines.len(), shown.stderr.as_str()), (4, ""));
+    assert!(!shown.stdout.contains("sentinel") && !shown.stdout.contains("created 1"));
+
+    let unsettled = list(&["--unsettled", "--json"]);
+    assert_eq!(
+        (ids(&json(&unsettled.stdout)), unsettled.stderr.as_str()),
+        (vec!["half".into()], "")
+    );
+    let applied = list(&["--state", "applied", "--state", "in_doubt", "--json"]);
+    assert_eq!(ids(&json(&applied.stdout)), ["three", "one"]);
+
+    let first = list(&["--limit", "2"]);
+    let command = first.stderr.trim_end().rsplit("--cursor ").next().expect("a cursor");
+    let second = list(&["--limit", "2", "--cursor", command, "--json"]);
+    assert_eq!(ids(&json(&second.stdout)), ["one"]);
+    assert_eq!(json(&second.stdout)["nextCursor"], Json::Null);
+    for more in [&["--principal", "bob"][..], &["--tool", "other"], &["--tenant", "far"]] {
+        let none = list(more);
+        assert_eq!(none.stdout, "");
+        assert!(none.stderr.contains("no such operation"), "{}", none.stderr);
+        assert!(ids(&json(&list(&[more, &["--json"]].concat()).stdout)).is_empty());
+    }
+}
+
+#[test]
 fn an_operator_settles_what_a_dead_server_left_behind() {
     // Promise: only a person settles a half-done effect; who, why and proof stay; once is final.
     let bench = bench_with(Arc::new(AnHourAgo));

@@ -25,11 +25,11 @@ const FIELDS: [&str; 6] =
 
 /// Print the fingerprints of requests
 ///
-/// Reads JSON lines from stdin, each {\"name\": TEXT, \"request\": {...}}, and prints for each one
+/// Reads JSON lines from stdin, each {"name": TEXT, "request": {...}}, and prints for each one
 /// its name, a tab, and the digest as 64 hexadecimal digits. The request has `tool_id`,
 /// `tool_version` and `arguments`, and may have `principal`, `continuation_state` and
 /// `input_responses`, which are null if they are left out; with jcs-v1 it may have `tenant`, by
-/// default \"local\". Lines that are refused are told on stderr, with their number, their name and
+/// default "local". Lines that are refused are told on stderr, with their number, their name and
 /// the place in their JSON; the others are printed all the same. Reads nothing but the key's file.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
