@@ -194,7 +194,14 @@ impl Store for SqliteStore {
 
     fn bind_keys(&self, keys: &KeyRing) -> StoreFuture<'_, ()> {
         let checks = checks(keys);
-        Box::pin(async move { self.write(Command::BindKeys(checks)).await.map(|_| ()) })
+        Box::pin(async move {
+            // Mostly there is nothing to write: then no lock of another process is waited for.
+            let asked = checks.clone();
+            if self.read(|reply| Question::KnowsKeys { checks: asked, reply }).await? {
+                return Ok(());
+            }
+            self.write(Command::BindKeys(checks)).await.map(|_| ())
+        })
     }
 
     fn submit(&self, submission: Submission) -> StoreFuture<'_, Committed> {

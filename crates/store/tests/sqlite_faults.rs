@@ -64,6 +64,25 @@ async fn a_lock_held_elsewhere_is_told_at_once() {
 }
 
 #[tokio::test]
+async fn a_ledger_opens_beside_a_held_lock() {
+    // Promise: a server that only comes back, with tables and keys that are there, waits for
+    // nobody; it can look, and is told Busy where it would write.
+    let bench = bed(|options| options.lock_wait = Duration::ZERO);
+    let keys = suite::calls::ring(&[(1, 1)]);
+    bench.store.bind_keys(&keys).await.expect("new keys");
+    let record = bench.fresh(&call("op-1"), &note("body")).await;
+    bench.store.close().await.expect("closes");
+    let _other = hold_lock(&bench.factory.options.path);
+    let store = SqliteStore::open(&bench.factory.options).expect("opens");
+    store.bind_keys(&keys).await.expect("nothing to write");
+    let both = suite::calls::ring(&[(1, 1), (2, 2)]);
+    let error = store.bind_keys(&both).await.expect_err("busy");
+    assert!(matches!(error, StoreError::Busy { .. }), "{error}");
+    let found = store.look_up(&call("op-1").tenant(), &call("op-1").operation_id()).await;
+    assert!(matches!(found, Ok(Snapshot::Found { record: kept, .. }) if *kept == record));
+}
+
+#[tokio::test]
 async fn everyone_who_waits_behind_a_lock_is_told() {
     // Promise: no caller of a batch is left without an answer when its transaction cannot begin.
     let bench = bed(|options| options.lock_wait = Duration::from_millis(20));
