@@ -53,6 +53,20 @@ use writer::{Job, Writer};
 ///
 /// Dropping it commits what was handed over and waits for that; [`Store::close`] does the same
 /// without blocking.
+///
+/// While it is open, no code of the same process may open the file by other means than SQLite:
+/// closing any other handle on it would drop the file locks that SQLite holds (POSIX, `fcntl`).
+///
+/// ```
+/// use counterfoil_store::{SqliteOptions, SqliteStore, Store};
+///
+/// # let directory = tempfile::tempdir()?;
+/// let mut options = SqliteOptions::new(directory.path().join("ledger.db"));
+/// options.lock_wait = std::time::Duration::from_millis(200);
+/// let store = SqliteStore::open(&options)?;
+/// assert!(store.backend_id().as_str().starts_with("bk-"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct SqliteStore {
     path: PathBuf,
@@ -83,6 +97,8 @@ impl SqliteStore {
             path: options.path.clone(),
             cause: error.to_string(),
         })?;
+        // SQLite keeps the log beside the file itself, wherever a symbolic link to it is.
+        let path = std::fs::canonicalize(&path).unwrap_or(path);
         let opened = open::open(options, &path)?;
         let mark = Arc::clone(&opened.session.mark);
         let (alive, ended) = watch::channel(());

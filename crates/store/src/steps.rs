@@ -222,15 +222,14 @@ pub(crate) fn resolve(
     if let Some(owner) = kept.record.owner.filter(|owner| now < owner.lease_until) {
         return Err(Resolved::Owned { until: owner.lease_until });
     }
+    let has_proof = said.proof.as_ref().is_some_and(|proof| !proof.trim().is_empty());
     if let Some(EffectRef { table, id, .. }) = &kept.record.effect {
         let (table, id) = (table.clone(), *id);
         match (said.verdict, seen) {
             (Verdict::Applied, EffectSeen::Missing) => {
                 return Err(Resolved::EffectGone { table, id });
             }
-            (Verdict::NotApplied, EffectSeen::Same | EffectSeen::Changed)
-                if said.proof.is_none() =>
-            {
+            (Verdict::NotApplied, EffectSeen::Same | EffectSeen::Changed) if !has_proof => {
                 return Err(Resolved::EffectStands { table, id });
             }
             _ => {}
@@ -239,7 +238,7 @@ pub(crate) fn resolve(
     // A local effect has no sender beside its owner, whose lease has ended; a remote one may.
     let may_still_be_sent =
         matches!(kept.record.state, State::InProgress(Phase::Dispatched) | State::InDoubt);
-    let proved = said.proof.is_some() || said.verdict == Verdict::Applied || !may_still_be_sent;
+    let proved = has_proof || said.verdict == Verdict::Applied || !may_still_be_sent;
     let result = resolution_result(&kept.record, said);
     kept.settle(transition, result, now);
     kept.record.resolution = Some(if proved { Resolution::Proved } else { Resolution::Unproved });

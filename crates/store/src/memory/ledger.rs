@@ -107,23 +107,20 @@ impl Ledger {
             return Err(key_taken(path()));
         }
         let context = context(&kept, now);
-        let outcome = self.in_transaction(key, |tx| effect.apply(tx, &context));
-        let completion = outcome?.map_err(effect_failed);
+        let outcome = self.in_transaction(key, |tx| effect.apply(tx, &context))?;
+        let completion = outcome.map_err(|error| self.undone(effect_failed(error)))?;
         let (transition, row) = match &completion {
-            Ok(Completion::Whole { row, .. }) => (first_step(Event::Apply), row.as_ref()),
-            Ok(Completion::FirstStep { row }) => (first_step(Event::CommitFirst), Some(row)),
-            Err(error) => return Err(self.undone(error.clone())),
+            Completion::Whole { row, .. } => (first_step(Event::Apply), row.as_ref()),
+            Completion::FirstStep { row } => (first_step(Event::CommitFirst), Some(row)),
         };
-        match row.map(|row| self.effect_ref(row)).transpose() {
-            Ok(effect) => kept.record.effect = effect,
-            Err(error) => return Err(self.undone(error)),
-        }
+        let effect = row.map(|row| self.effect_ref(row)).transpose();
+        kept.record.effect = effect.map_err(|error| self.undone(error))?;
         match completion {
-            Ok(Completion::Whole { result, .. }) => {
+            Completion::Whole { result, .. } => {
                 check_result(&result).map_err(|error| self.undone(error))?;
                 kept.settle(transition, result, now);
             }
-            Ok(Completion::FirstStep { .. }) | Err(_) => kept.advance(transition),
+            Completion::FirstStep { .. } => kept.advance(transition),
         }
         self.by_id.insert(place, key);
         let answer = kept.record.clone();
