@@ -180,10 +180,10 @@ async fn an_operator_settles_a_partial_that_nobody_finishes() {
     let session = bench.open(&options, MODERN).await;
     let status = session.caller().status("half").await;
     let seen = status.content();
-    assert_eq!((&seen["state"], &seen["detail"]), (
-        &"applied".into(),
-        &"resolved_by_operator".into()
-    ));
+    assert_eq!(
+        (&seen["state"], &seen["detail"]),
+        (&"applied".into(), &"resolved_by_operator".into())
+    );
     let again = session.caller().call("create_issue", issue.arguments_with_body()).await;
     assert_eq!(again.content()["replayed"], true);
     close(session).await;

@@ -38,9 +38,13 @@ async fn used() -> Bed {
 }
 
 fn refused(options: &SqliteOptions) -> OpenRefused {
+    refused_when("", options)
+}
+
+fn refused_when(case: &str, options: &SqliteOptions) -> OpenRefused {
     match SqliteStore::open(options) {
         Err(StoreError::Refused(why)) => why,
-        other => panic!("wanted a refusal, got {other:?}"),
+        other => panic!("{case}: wanted a refusal, got {other:?}"),
     }
 }
 
@@ -75,7 +79,8 @@ async fn files_are_for_their_owner_alone() {
 async fn a_damaged_file_is_named_and_left_as_it_is() {
     // Promise: a truncated, overwritten, empty or foreign file is an error that names it and says
     // what to do, never a fresh start.
-    let cases: [(&str, fn(&Path)); 8] = [
+    type Damage = fn(&Path);
+    let cases: [(&str, Damage); 8] = [
         ("it is empty", |path| fs::write(path, b"").expect("writes")),
         ("not a SQLite database", |path| fs::write(path, b"hello, world").expect("writes")),
         ("not a SQLite database", |path| fs::write(path, vec![0x5a; 40_000]).expect("writes")),
@@ -97,7 +102,7 @@ async fn a_damaged_file_is_named_and_left_as_it_is() {
         let path = &bench.factory.options.path;
         damage(path);
         let before = fs::read(path).unwrap_or_default();
-        let why = refused(&bench.factory.options);
+        let why = refused_when(expected, &bench.factory.options);
         let words = why.to_string();
         assert!(matches!(why, OpenRefused::Damaged { .. }), "{expected}: {words}");
         assert!(words.contains(expected), "{expected}: {words}");
@@ -272,7 +277,7 @@ fn an_embedders_schema_is_run_whole_or_not_at_all() {
         let why = refused(&with(bad));
         assert!(matches!(why, OpenRefused::EmbedderSchema { .. }), "{bad}: {why}");
         let connection = Connection::open(directory.path().join("ledger.db")).expect("opens");
-        let half = connection.prepare("SELECT * FROM half").err().expect("rolled back");
+        let half = connection.prepare("SELECT * FROM half").expect_err("rolled back");
         assert!(half.to_string().contains("no such table"), "{bad}: {half}");
     }
 }

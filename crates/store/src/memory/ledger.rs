@@ -69,7 +69,9 @@ impl Ledger {
             return Err(StoreError::Refused(OpenRefused::Keys(problem)));
         }
         for check in given {
-            self.keys.entry(check.id).or_insert(check.value);
+            if self.keys.insert(check.id, check.value).is_none() {
+                mark.raise(now);
+            }
         }
         Ok(())
     }

@@ -45,7 +45,7 @@ pub(super) struct Session {
     pub(super) tenants: HashMap<Tenant, i64>,
     /// The latest time that the present transaction was stamped with; `None` if it wrote nothing.
     pub(super) stamped: Option<Timestamp>,
-    /// Set while the space that is kept for settling is gone: no new work is begun then.
+    /// The space that is kept for settling is gone: no new work is begun.
     pub(super) no_room: bool,
 }
 
