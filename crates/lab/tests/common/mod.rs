@@ -241,7 +241,11 @@ pub(crate) fn product_server(data_dir: &Path, more: &[&str]) -> Launch {
 #[track_caller]
 pub(crate) fn check_raw_applied(reply: &Value, replayed: bool) {
     let content = &reply["result"]["structuredContent"];
-    assert_eq!((&content["state"], &content["replayed"]), (&json!("applied"), &json!(replayed)), "{reply}");
+    assert_eq!(
+        (&content["state"], &content["replayed"]),
+        (&json!("applied"), &json!(replayed)),
+        "{reply}"
+    );
 }
 
 /// The code of a refusal that came raw.
