@@ -153,6 +153,43 @@ fn two_servers_on_one_file_do_not_starve_each_other() {
     assert_eq!(report.operations_count, 4 * commits as u64);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_busy_server_lets_a_quiet_one_in() {
+    // Promise: while a server with many callers commits without pause, another one's commits each
+    // wait for a few of its transactions, not for luck. Counted in commits, not in time.
+    const CALLERS: usize = 32;
+    const COMMITS: usize = 200;
+    let bench = Bed::new();
+    let busy = Arc::new(SqliteStore::open(&bench.factory.options).expect("opens"));
+    let (made, enough) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let mut callers = JoinSet::new();
+    for caller in 0..CALLERS {
+        let (busy, made, enough) = (Arc::clone(&busy), Arc::clone(&made), Arc::clone(&enough));
+        callers.spawn(async move {
+            let mut number = 0;
+            while !enough.load(Ordering::SeqCst) {
+                let call = call(&format!("busy-{caller}-{number}"));
+                busy.submit(call.with(note("x"))).await.expect("commits");
+                made.fetch_add(1, Ordering::SeqCst);
+                number += 1;
+            }
+        });
+    }
+    let mut overtaken = Vec::with_capacity(COMMITS);
+    for number in 0..COMMITS {
+        let before = made.load(Ordering::SeqCst);
+        bench.fresh(&call(&format!("quiet-{number}")), &note("x")).await;
+        overtaken.push(made.load(Ordering::SeqCst) - before);
+    }
+    enough.store(true, Ordering::SeqCst);
+    while let Some(ended) = callers.join_next().await {
+        ended.expect("no commit failed");
+    }
+    overtaken.sort_unstable();
+    let p99 = overtaken[COMMITS * 99 / 100];
+    assert!(p99 <= 20 * CALLERS, "the busy server made {p99} commits during one of the other's");
+}
+
 #[tokio::test]
 async fn one_operation_from_two_servers_is_applied_once() {
     // Promise: the same operation through two servers on one file has one effect.
