@@ -4,7 +4,7 @@
 mod common;
 
 use common::{
-    Bench, LAB, check_applied, check_raw_applied, check_raw_refused, check_refused,
+    Bench, LAB, check_applied, check_raw_applied, check_raw_refused, check_refused, check_settled,
     check_state_refused, close, product_server,
 };
 use counterfoil_lab::child::ChildOptions;
@@ -32,7 +32,9 @@ enum Refused {
 
 fn bad_frames() -> Vec<(&'static str, Vec<u8>, Refused)> {
     use Refused::{Error, Tool};
-    let with_id = |id: &str| call_with(format!(r#"{{"operation_id":{id},"title":"t","body":"b"}}"#).as_bytes());
+    let with_id = |id: &str| {
+        call_with(format!(r#"{{"operation_id":{id},"title":"t","body":"b"}}"#).as_bytes())
+    };
     let deep = format!(r#"{{"a":{}{}}}"#, "[".repeat(10_000), "]".repeat(10_000));
     let large = format!(r#"{{"body":"{}"}}"#, "x".repeat(10 * 1024 * 1024));
     let good = r#""operation_id":"bad","title":"t""#;
@@ -56,13 +58,30 @@ fn bad_frames() -> Vec<(&'static str, Vec<u8>, Refused)> {
         ("array as arguments", call_with(b"[]"), Error(-32602)),
         ("unknown argument", and(r#""body":"b","bodi":"c""#), Tool("invalid_argument")),
         ("unknown mode", and(r#""body":"b","mode":"whole""#), Tool("invalid_argument")),
-        ("number as title", call_with(br#"{"operation_id":"bad","title":1}"#), Tool("invalid_argument")),
-        ("blank title", call_with(br#"{"operation_id":"bad","title":" "}"#), Tool("invalid_argument")),
+        (
+            "number as title",
+            call_with(br#"{"operation_id":"bad","title":1}"#),
+            Tool("invalid_argument"),
+        ),
+        (
+            "blank title",
+            call_with(br#"{"operation_id":"bad","title":" "}"#),
+            Tool("invalid_argument"),
+        ),
         ("blank body", and(r#""body":"\t\n""#), Tool("invalid_argument")),
-        ("large title", call_with(
-            format!(r#"{{"operation_id":"bad","title":"{}","body":"b"}}"#, "t".repeat(513)).as_bytes(),
-        ), Tool("too_large")),
-        ("ID from the future", with_id(r#""fffffffe-ffff-7000-8000-000000000000""#), Tool("invalid_argument")),
+        (
+            "large title",
+            call_with(
+                format!(r#"{{"operation_id":"bad","title":"{}","body":"b"}}"#, "t".repeat(513))
+                    .as_bytes(),
+            ),
+            Tool("too_large"),
+        ),
+        (
+            "ID from the future",
+            with_id(r#""fffffffe-ffff-7000-8000-000000000000""#),
+            Tool("invalid_argument"),
+        ),
     ]
 }
 
@@ -111,8 +130,12 @@ async fn member_order_and_escapes_do_not_change_a_request() {
         check_raw_applied(&client.reply().await.expect("it answers"), number > 0);
     }
     // The ID in `_meta` is the same ID.
-    let meta = request(&json!(9), "tools/call", r#""name":"create_issue","arguments":{"title":"é","body":"s3cret"}"#)
-        .replacen(r#""_meta":{"#, r#""_meta":{"io.counterfoil/operationId":"k","#, 1);
+    let meta = request(
+        &json!(9),
+        "tools/call",
+        r#""name":"create_issue","arguments":{"title":"é","body":"s3cret"}"#,
+    )
+    .replacen(r#""_meta":{"#, r#""_meta":{"io.counterfoil/operationId":"k","#, 1);
     client.send(meta).await.expect("it reads");
     check_raw_applied(&client.reply().await.expect("it answers"), true);
     for changed in [
@@ -173,8 +196,10 @@ async fn a_state_that_is_not_for_this_call_has_one_answer() {
         ("too long", "cf1.".to_owned() + &"A".repeat(100_000)),
     ];
     let mut raw = RawClient::start(&common::launch(&options)).await.expect("it starts");
-    let (arguments, answers) =
-        (r#"{"operation_id":"k","title":"t"}"#, r#"{"body":{"action":"accept","content":{"body":"b"}}}"#);
+    let (arguments, answers) = (
+        r#"{"operation_id":"k","title":"t"}"#,
+        r#"{"body":{"action":"accept","content":{"body":"b"}}}"#,
+    );
     let mut words = std::collections::BTreeSet::new();
     for (what, state) in &states {
         let state = json!(state).to_string();
@@ -194,10 +219,14 @@ async fn a_state_that_is_not_for_this_call_has_one_answer() {
     // The same call with its own state works: it was the states that were refused.
     let issue = Issue::new("k", "t", "b");
     let mut raw = RawClient::start(&common::launch(&options)).await.expect("it starts");
-    raw.send(continuation(&json!(1), arguments, answers, &json!(good).to_string())).await.expect("it reads");
+    raw.send(continuation(&json!(1), arguments, answers, &json!(good).to_string()))
+        .await
+        .expect("it reads");
     check_raw_applied(&raw.reply().await.expect("it answers"), false);
     raw.close().await.expect("it ends");
-    check_state_refused(&session.caller().resume(&issue, Some(&states[0].1), issue.answers()).await);
+    check_state_refused(
+        &session.caller().resume(&issue, Some(&states[0].1), issue.answers()).await,
+    );
     close(session).await;
     bench.check_rows(1, &[("k", "applied")]);
 }
@@ -237,14 +266,16 @@ async fn a_clock_behind_the_record_turns_nothing_back() {
     let late = ChildOptions { clock_ms: early.clock_ms + 3_600_000, ..early.clone() };
     for (options, issue) in [(&early, &old), (&late, &new)] {
         let session = bench.open(options, MODERN).await;
-        session.caller().create_issue(issue).await.content();
+        let made = session.caller().create_issue(issue).await;
+        assert_eq!(made.content()["replayed"], false);
         close(session).await;
     }
     let session = bench.open(&early, MODERN).await;
     let caller = session.caller();
     let reply = caller.call("create_issue", old.arguments()).await;
     check_refused(&reply, "operation_retention_expired", "status_only");
-    caller.create_issue(&Issue::new("newest", "t", "b")).await.content();
+    let newest = caller.create_issue(&Issue::new("newest", "t", "b")).await;
+    check_settled(&newest, "applied", 3, "created 3", false);
     let status = caller.status("newest").await;
     assert_eq!(status.content()["observedAt"], "2027-01-15T09:00:00.000Z");
     close(session).await;

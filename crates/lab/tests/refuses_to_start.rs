@@ -58,9 +58,13 @@ fn damages() -> Vec<Damage> {
             fs::remove_file(dir.join("ledger.db")).expect("it is there");
             sql(dir, "CREATE TABLE notes (note TEXT)");
         }),
-        damage("of a newer program", ["needs a binary that knows version 99", "use a newer"], |dir| {
-            sql(dir, "UPDATE ledger SET version = 99, min_compatible = 99");
-        }),
+        damage(
+            "of a newer program",
+            ["needs a binary that knows version 99", "use a newer"],
+            |dir| {
+                sql(dir, "UPDATE ledger SET version = 99, min_compatible = 99");
+            },
+        ),
         damage("a directory in its place", ["ledger.db", "file"], |dir| {
             fs::remove_file(dir.join("ledger.db")).expect("it is there");
             fs::create_dir(dir.join("ledger.db")).expect("a directory");
@@ -75,9 +79,13 @@ fn damages() -> Vec<Damage> {
         damage("no keys and operations", ["cannot be generated again", "restore"], |dir| {
             fs::remove_dir_all(dir.join("keys")).expect("they are there");
         }),
-        damage("another key", ["is not the key that this ledger was used with", "restore"], |dir| {
-            fs::write(dir.join("keys/1.key"), "ab".repeat(32)).expect("it can be written");
-        }),
+        damage(
+            "another key",
+            ["is not the key that this ledger was used with", "restore"],
+            |dir| {
+                fs::write(dir.join("keys/1.key"), "ab".repeat(32)).expect("it can be written");
+            },
+        ),
     ]
 }
 

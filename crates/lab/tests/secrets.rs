@@ -71,7 +71,8 @@ async fn planted_values_are_nowhere_but_where_they_belong() {
     arguments["body"] = "other".into();
     let conflict = client.call("create_issue", &arguments).await.expect("a reply");
     assert!(!conflict.to_string().contains(SENTINEL), "{conflict}");
-    let partial = json!({ "operation_id": "p", "title": SENTINEL, "body": SENTINEL, "mode": "partial" });
+    let partial =
+        json!({ "operation_id": "p", "title": SENTINEL, "body": SENTINEL, "mode": "partial" });
     let reply = client.call("create_issue", &partial).await.expect("a reply");
     assert!(!reply.to_string().contains(SENTINEL), "{reply}");
     for frame in refused() {
