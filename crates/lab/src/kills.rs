@@ -44,6 +44,9 @@ pub struct KillsArgs {
     /// How many servers share the ledger
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
     servers: u8,
+    /// Servers without a ledger, as a control: violations must be found
+    #[arg(long)]
+    unguarded: bool,
     /// Keep the ledger here; a directory that does not exist
     #[arg(long)]
     data_dir: Option<PathBuf>,
@@ -64,6 +67,8 @@ pub struct Campaign {
     pub server_count: usize,
     /// How many clients each server has.
     pub client_count: usize,
+    /// Whether the servers keep no ledger: then violations must be found.
+    pub unguarded: bool,
 }
 
 /// What was done and found.
@@ -107,10 +112,12 @@ pub async fn run_command(args: &KillsArgs) -> anyhow::Result<String> {
         seed: args.seed.map_or_else(fresh, Ok)?,
         server_count: args.servers.into(),
         client_count: 8,
+        unguarded: args.unguarded,
     };
     let summary = run(&campaign).await.with_context(|| format!("seed {}", campaign.seed))?;
     let text = serde_json::to_string_pretty(&summary)?;
-    ensure!(summary.violations.is_empty(), "violations were found:\n{text}");
+    let as_it_should = summary.violations.is_empty() != args.unguarded;
+    ensure!(as_it_should, "violations, and whether a ledger was kept, do not agree:\n{text}");
     Ok(text)
 }
 
@@ -126,7 +133,7 @@ pub async fn run(campaign: &Campaign) -> anyhow::Result<Summary> {
     let mut unknown = Vec::new();
     let mut recovered_count = 0;
     for round in 0..campaign.kill_count {
-        let how = How::plan(&mut random);
+        let how = How::plan(&mut random, campaign);
         let servers = open(campaign, how.cut()).await?;
         // Whoever is about to die may do it here, too: nothing is lost but the answers.
         let reconciler = servers[0].caller();
@@ -153,7 +160,11 @@ fn judge(
     begun: Instant,
 ) -> anyhow::Result<Summary> {
     let rows = readback::read(&ChildOptions::new(&campaign.data_dir).ledger())?;
-    let violations = check(history, &Physical::of_ledger(&rows));
+    let physical = match campaign.unguarded {
+        true => Physical::of_unguarded(&rows),
+        false => Physical::of_ledger(&rows),
+    };
+    let violations = check(history, &physical);
     let count = |wanted: fn(&Event) -> bool| history.iter().filter(|event| wanted(event)).count();
     Ok(Summary {
         seed: campaign.seed,
@@ -179,8 +190,9 @@ enum How {
 }
 
 impl How {
-    fn plan(random: &mut Random) -> Self {
-        if random.chance(1, 3) {
+    fn plan(random: &mut Random, campaign: &Campaign) -> Self {
+        // Without a ledger there is nothing to cut.
+        if !campaign.unguarded && random.chance(1, 3) {
             let point = POINTS[random.below(POINTS.len() as u64) as usize];
             // One pass in ten is a first commit; waiting for many of them takes long.
             let most = if point == "store.after_first_commit" { 3 } else { MOST_PASSES };
@@ -206,6 +218,7 @@ async fn open(campaign: &Campaign, cut: Option<&CutSpec>) -> anyhow::Result<Vec<
     let mut sessions = Vec::new();
     for number in 0..campaign.server_count {
         let mut options = ChildOptions::new(&campaign.data_dir);
+        options.unguarded = campaign.unguarded;
         options.cut.extend(cut.filter(|_| number == 0).cloned());
         let launch = Launch::child(&campaign.lab, options.to_arguments());
         sessions.push(Session::open(&launch, Protocol::V2026_07_28).await?);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use counterfoil_core::admission::Admitted;
 use counterfoil_core::fingerprint::KeyRing;
-use counterfoil_core::identity::{BackendId, BootId, OperationId, OperationKey, Tenant};
+use counterfoil_core::identity::{BackendId, BootId, OperationId, OperationKey, Principal, Tenant};
 use counterfoil_core::observation::Snapshot;
 use counterfoil_core::operation::{IllegalTransition, Verdict};
 use counterfoil_core::record::Record;
@@ -74,6 +74,20 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// # Errors
     /// [`StoreError`] if the store failed; what the ledger itself refuses is a [`Resolved`].
     fn resolve(&self, resolve: Resolve) -> StoreFuture<'_, Resolved>;
+
+    /// Puts on record that `principal` took back a call of its operation after it was handed over:
+    /// an audit event and nothing else, since what was begun is left to settle. At most one for an
+    /// attempt, and a local effect has one attempt. Writes nothing if `principal` has no such
+    /// operation.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store failed; noting it again is safe.
+    fn note_cancel(
+        &self,
+        tenant: &Tenant,
+        operation_id: &OperationId,
+        principal: &Principal,
+    ) -> StoreFuture<'_, ()>;
 
     /// Reads record and effect row in one snapshot. Never writes.
     ///

@@ -127,6 +127,10 @@ pub(crate) const COMPENSATED: &str = "compensated";
 /// The kind of audit event for a compensation that failed.
 pub(crate) const COMPENSATION_FAILED: &str = "compensation_failed";
 
+/// The kind of audit event for a call that its caller took back after it was handed over. It is no
+/// step of the state machine.
+pub(crate) const CANCEL_REQUESTED: &str = "cancel_requested";
+
 /// The identity of an operation's compensation: it is a step of its own.
 pub(crate) fn compensation_identity(record: &Record) -> String {
     format!("{}/compensation/1", record.operation_id)
