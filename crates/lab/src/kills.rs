@@ -135,17 +135,21 @@ pub async fn run(campaign: &Campaign) -> anyhow::Result<Summary> {
     for round in 0..campaign.kill_count {
         let how = How::plan(&mut random, campaign);
         let servers = open(campaign, how.cut()).await?;
-        // Whoever is about to die may do it here, too: nothing is lost but the answers.
+        // Whoever is about to die may do it here, too: then the next one is asked.
         let reconciler = servers[0].caller();
-        recovered_count += reconcile(reconciler, &recorder, unknown, &mut random).await;
+        let asked = reconcile(reconciler, &recorder, unknown, &mut random).await;
+        recovered_count += asked.recovered_count;
         let load = Load::new(&recorder, round);
         unknown = round_of_load(campaign, servers, load, &how)
             .await
             .with_context(|| format!("kill {} of seed {}", round + 1, campaign.seed))?;
+        unknown.extend(asked.still_unknown);
     }
     let mut servers = open(campaign, None).await?.into_iter();
     let last = servers.next().context("a campaign has at least one server")?;
-    recovered_count += reconcile(last.caller(), &recorder, unknown, &mut random).await;
+    let asked = reconcile(last.caller(), &recorder, unknown, &mut random).await;
+    ensure!(asked.still_unknown.is_empty(), "the last server did not answer");
+    recovered_count += asked.recovered_count;
     for server in servers.chain([last]) {
         let ended = server.close().await?;
         ensure!(ended == Ended::Code(0), "the last server ended with {ended:?}");
@@ -226,27 +230,41 @@ async fn open(campaign: &Campaign, cut: Option<&CutSpec>) -> anyhow::Result<Vec<
     Ok(sessions)
 }
 
+/// What asking for unknown operations came to.
+#[derive(Default)]
+struct Asked {
+    /// Settled after all.
+    recovered_count: usize,
+    /// Not answered: the server died meanwhile.
+    still_unknown: Vec<Planned>,
+}
+
 /// Asks for every unknown operation, and sends half of those that stay unknown again under their
-/// own ID, which is safe and finds out more than asking. Says how many were settled after all.
+/// own ID, which is safe and finds out more than asking.
 async fn reconcile(
     caller: &Caller,
     recorder: &Recorder,
     unknown: Vec<Planned>,
     random: &mut Random,
-) -> usize {
-    let mut recovered_count = 0;
+) -> Asked {
+    let mut asked = Asked::default();
     for planned in unknown {
         let id = &planned.issue.operation_id;
         let call = recorder.invoke_status(id);
         let reply = caller.status(id).await;
         recorder.ended(call, &reply);
-        if matches!(Saw::from_reply(&reply), Some(Saw::Settled(_))) {
-            recovered_count += 1;
-        } else if random.chance(1, 2) {
-            planned.send(caller, recorder).await;
+        match Saw::from_reply(&reply) {
+            None => asked.still_unknown.push(planned),
+            Some(Saw::Settled(_)) => asked.recovered_count += 1,
+            Some(_) if random.chance(1, 2) => {
+                if let Reply::Lost(_) = planned.send(caller, recorder).await {
+                    asked.still_unknown.push(planned);
+                }
+            }
+            Some(_) => {}
         }
     }
-    recovered_count
+    asked
 }
 
 /// Loads the servers until the first one dies, and lets the others end. Gives the writes whose
