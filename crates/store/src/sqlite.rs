@@ -11,6 +11,7 @@ mod create;
 mod declared;
 mod effects;
 mod faults;
+mod findings;
 mod guard;
 mod key_usage;
 mod keys;
@@ -39,7 +40,8 @@ use counterfoil_core::observation::Snapshot;
 use counterfoil_core::time::Timestamp;
 use tokio::sync::{oneshot, watch};
 
-pub use check::{CheckReport, check};
+pub use check::check;
+pub use findings::{CheckRefused, CheckReport, OperationProblem};
 pub use options::SqliteOptions;
 
 use crate::clock::SharedMark;
