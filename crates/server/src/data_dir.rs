@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::mounts::{self, OnlyThisHost, UnsafeFilesystem};
@@ -67,6 +67,18 @@ pub enum DataDirError {
         path: PathBuf,
         /// The system's words.
         cause: io::Error,
+    },
+    /// Others could put a file of theirs in the place of the ledger or of its settings.
+    #[error(
+        "the data directory {} can be changed by other users (mode {mode:04o}); run `chmod 700 {}`, \
+         or give --data-dir a directory of your own",
+        .path.display(), .path.display()
+    )]
+    Exposed {
+        /// The path.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
     },
     /// Its file system can lose commits.
     #[error(transparent)]
@@ -155,7 +167,11 @@ impl DataDir {
     ) -> Result<Self, DataDirError> {
         // Again, now that every link on the way exists.
         mounts::check(mount_table, path, vouched)?;
-        probe(path).map_err(|cause| DataDirError::NotWritable { path: path.to_owned(), cause })?;
+        let not_writable = |cause| DataDirError::NotWritable { path: path.to_owned(), cause };
+        if let Some(mode) = writable_by_others(path).map_err(not_writable)? {
+            return Err(DataDirError::Exposed { path: path.to_owned(), mode });
+        }
+        probe(path).map_err(not_writable)?;
         Ok(Self { path: path.to_owned() })
     }
 }
@@ -163,6 +179,12 @@ impl DataDir {
 /// Makes `path` with mode 0700. What exists keeps its mode.
 pub(crate) fn make_private(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// The permission bits of a directory in which others than its owner can make and remove files.
+pub(crate) fn writable_by_others(dir: &Path) -> io::Result<Option<u32>> {
+    let mode = fs::metadata(dir)?.mode() & 0o7777;
+    Ok((mode & 0o022 != 0).then_some(mode))
 }
 
 /// Writes a file there: permission bits alone do not tell of read-only mounts and quotas.
@@ -198,6 +220,35 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o750)).expect("set");
         DataDir::prepare(&path, None).expect("usable");
         assert_eq!(mode(&path), 0o750);
+    }
+
+    #[test]
+    fn a_directory_that_others_can_change_is_refused() {
+        // Promise: nobody else can put a ledger, a key or settings in the place of ours; whoever
+        // may only read is let be.
+        let scratch = tempfile::tempdir().expect("a temporary directory");
+        let path = scratch.path().join("data");
+        for (mode, is_good) in [
+            (0o700, true),
+            (0o755, true),
+            (0o750, true),
+            (0o770, false),
+            (0o720, false),
+            (0o777, false),
+            (0o1777, false),
+            (0o2775, false),
+            (0o702, false),
+        ] {
+            make_private(&path).expect("made");
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("set");
+            for opened in [DataDir::prepare(&path, None), DataDir::existing(&path, None)] {
+                assert_eq!(opened.is_ok(), is_good, "{mode:o}: {opened:?}");
+                let Err(error) = opened else { continue };
+                let words = error.to_string();
+                assert!(words.contains(&format!("chmod 700 {}", path.display())), "{words}");
+                assert!(words.contains(&format!("mode {mode:04o}")), "{words}");
+            }
+        }
     }
 
     #[test]

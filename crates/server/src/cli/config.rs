@@ -56,6 +56,8 @@ pub(super) fn run(args: &ConfigArgs, env: &Environment) -> anyhow::Result<Exit> 
         output::json(&as_json(&effective))?;
     } else {
         output::data(table(&effective))?;
+        let doubts = effective.settings.doubts();
+        doubts.iter().for_each(|doubt| output::note(format_args!("warning: {doubt}")));
     }
     Ok(Exit::Done)
 }
@@ -91,10 +93,11 @@ fn as_json(effective: &Effective) -> Value {
         "file": effective.settings.config_file.as_ref().map(|path| path.to_string_lossy()),
         "settings": effective.values.iter().map(value).collect::<Vec<_>>(),
         "problems": [],
+        "warnings": effective.settings.doubts(),
     })
 }
 
 fn refused(error: &ConfigError) -> Value {
     let problems: Vec<String> = error.problems().collect();
-    json!({ "usable": false, "file": null, "settings": [], "problems": problems })
+    json!({ "usable": false, "file": null, "settings": [], "problems": problems, "warnings": [] })
 }

@@ -6,7 +6,7 @@ use clap::Args;
 use crate::cli::exit::Exit;
 use crate::config::{Environment, Flags, Settings, SettingsArgs};
 use crate::wire::WireLimits;
-use crate::{ledger, serve};
+use crate::{ledger, output, serve};
 
 /// Serve tools to an MCP client
 ///
@@ -36,6 +36,8 @@ pub(super) struct ServeArgs {
 /// Whatever keeps the server from starting.
 pub(super) async fn run(args: ServeArgs, env: &Environment) -> anyhow::Result<Exit> {
     let settings = Settings::load(&Flags::from(&args.settings), env)?;
+    let doubts = settings.doubts();
+    doubts.iter().for_each(|doubt| output::note(format_args!("warning: {doubt}")));
     let shutdown = serve::shutdown_signal().context("the process cannot watch for SIGTERM")?;
     let engine = ledger::open_engine(&settings).await?;
     let limits = WireLimits { drain_limit: settings.drain, ..WireLimits::default() };

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use counterfoil_store::sqlite::CheckReport;
+use counterfoil_store::sqlite::{CheckReport, OperationProblem};
 use serde_json::json;
 
 use crate::cli::exit::Exit;
-use crate::output;
+use crate::output::{self, printable};
 
 /// Check a ledger's file
 #[derive(Debug, Args)]
@@ -24,7 +24,8 @@ enum StoreCommand {
 /// Check that a ledger is whole and agrees with itself; changes nothing
 ///
 /// Checks the file's structure, and each record against its digest, its effect's row and its audit
-/// trail. A server may be running on it.
+/// trail. A server may be running on it. Operations are named by their IDs, for
+/// `counterfoil operation show`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Example:
@@ -56,11 +57,19 @@ pub(super) fn run(args: &StoreArgs) -> anyhow::Result<Exit> {
 }
 
 fn as_json(report: &CheckReport) -> serde_json::Value {
+    let operation = |found: &OperationProblem| {
+        json!({
+            "operationId": found.operation_id,
+            "tenant": found.tenant,
+            "key": found.key,
+            "problem": found.problem,
+        })
+    };
     json!({
         "sound": report.is_sound(),
         "backend": report.backend_id,
         "schemaVersion": report.schema_version,
-        "operations": report.operations_count,
+        "operationsCount": report.operations_count,
         "states": report.states,
         "auditEvents": report.audit_events_count,
         "effectRows": report.effect_rows_count,
@@ -68,6 +77,7 @@ fn as_json(report: &CheckReport) -> serde_json::Value {
         "damagedRecords": report.damaged_records,
         "notes": report.notes,
         "problems": report.problems,
+        "operations": report.operations.iter().map(operation).collect::<Vec<_>>(),
     })
 }
 
@@ -88,5 +98,5 @@ fn tell(file: &Path, report: &CheckReport) -> std::io::Result<()> {
     lines.extend(report.notes.iter().map(|note| format!("note: {note}")));
     lines.extend(report.problems.iter().map(|problem| format!("PROBLEM: {problem}")));
     lines.push(if report.is_sound() { "sound".into() } else { "NOT sound".into() });
-    output::data(lines.join("\n"))
+    output::data(printable(&lines.join("\n")))
 }

@@ -105,11 +105,6 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// Whether both stand on one line of a file.
-    pub(super) fn same_line(&self, other: &Self) -> bool {
-        matches!((self, other), (Self::File { line: a, .. }, Self::File { line: b, .. }) if a == b)
-    }
-
     /// What a relative path at this place counts from; empty is the working directory.
     pub(super) fn base(&self) -> &Path {
         match self {
@@ -140,11 +135,16 @@ impl Given {
         Self { key, value, place, shown }
     }
 
-    pub(super) fn problem(&self, words: String) -> Problem {
-        let name = match &self.place {
+    /// The setting, as it is named in the value's source.
+    pub(super) fn name(&self) -> &str {
+        match &self.place {
             Place::File { .. } => self.key.name(),
             Place::Environment(name) | Place::CommandLine(name) => name,
-        };
+        }
+    }
+
+    pub(super) fn problem(&self, words: String) -> Problem {
+        let name = self.name();
         Problem::new(self.place.clone(), format!("{name} = {}", self.shown), words)
     }
 }

@@ -114,6 +114,33 @@ impl Settings {
         read_sources(flags, env).settings(env)
     }
 
+    /// What is allowed and hardly meant, in words.
+    #[must_use]
+    pub fn doubts(&self) -> Vec<String> {
+        let Lifetimes { state, authority, retention } = self.lifetimes;
+        let (state, authority, retention) =
+            (state.as_duration(), authority.as_duration(), retention.as_duration());
+        let text = duration::to_text;
+        let mut doubts = Vec::new();
+        if state > authority {
+            doubts.push(format!(
+                "lifetimes.state ({}) is longer than lifetimes.authority ({}): a continuation is \
+                 refused while its state can still be used; raise the second, or lower the first",
+                text(state),
+                text(authority)
+            ));
+        }
+        if authority > retention {
+            doubts.push(format!(
+                "lifetimes.authority ({}) is longer than lifetimes.retention ({}): a result may be \
+                 gone while its continuation may still be sent; raise the second, or lower the first",
+                text(authority),
+                text(retention)
+            ));
+        }
+        doubts
+    }
+
     /// The data directory.
     ///
     /// # Errors
@@ -142,6 +169,7 @@ fn read_sources(flags: &Flags, env: &Environment) -> Sources {
     let config_file = match explicit {
         Some(path) => {
             read = file::read(&path);
+            read.problems.extend(without_effect(&read.given, &outer, &path));
             Some(path)
         }
         None => {
@@ -241,6 +269,36 @@ impl Draft {
 fn location(outer: &[Given], env: &Environment) -> Option<PathBuf> {
     let given = outer.iter().rev().filter(|given| given.key == Key::DataDir);
     given.filter_map(|given| rules::path(&given.value).ok()).next().or_else(|| default_dir(env))
+}
+
+/// The lines of the file at `path` that give a data directory, though the file lies in the one that
+/// a stronger source gives: whoever wrote them there expects the ledger elsewhere.
+fn without_effect(of_file: &[Given], outer: &[Given], path: &Path) -> Vec<Problem> {
+    let Some(stronger) = outer.iter().rev().find(|given| given.key == Key::DataDir) else {
+        return Vec::new();
+    };
+    let Ok(dir) = rules::path(&stronger.value) else { return Vec::new() };
+    if !is_same_place(&dir.join(CONFIG_FILE), path) {
+        return Vec::new();
+    }
+    let elsewhere = |given: &&Given| {
+        given.key == Key::DataDir
+            && rules::path(&given.value)
+                .is_ok_and(|path| !is_same_place(&given.place.base().join(path), &dir))
+    };
+    let name = stronger.name();
+    let words = format!(
+        "this file lies in the data directory that {name} gives, so this line would be without \
+         effect; remove the line, or leave {name} out"
+    );
+    of_file.iter().filter(elsewhere).map(|given| given.problem(words.clone())).collect()
+}
+
+fn is_same_place(a: &Path, b: &Path) -> bool {
+    match (a.canonicalize(), b.canonicalize()) {
+        (Ok(a), Ok(b)) => a == b,
+        _ => a == b,
+    }
 }
 
 fn default_dir(env: &Environment) -> Option<PathBuf> {

@@ -136,6 +136,11 @@ fn each_rule_names_value_and_remedy() {
         ("filesystem_override = true", "only-this-host-opens-this-ledger"),
         ("data_dir = \"\"", "the path is empty"),
         ("lock_wiat = 1", "1:1: lock_wiat = 1: there is no such setting; use lock_wait"),
+        (
+            "log = \"debug\"",
+            "log = \"debug\": what is logged is no setting of this file; use --log or COUNTERFOIL_LOG",
+        ),
+        ("[logging]\nlevel = 1", "use --log or COUNTERFOIL_LOG"),
         ("[colour]", "[colour]: there is no such setting; remove it"),
         ("[[store]]", "there is no such store"),
         ("store = \"sqlite\"\nstore = \"memory\"", "2:1: duplicate key"),
@@ -159,7 +164,7 @@ principal = \" \"
 backend = \"orders\"
 store = \"postgres://counterfoil:hunter2@db/ledger\"
 lock_wait = \"soon\"
-drain = = 5
+drain = [5]
 api_key = \"hunter2\"
 
 [lifetimes]
@@ -185,6 +190,91 @@ active = \"6b6579206d6174657269616c20696e207468652077726f6e6720706c61636521\"
     let shown = error.to_string().replace(&scratch.path().display().to_string(), "/etc");
     assert!(!shown.contains("hunter2") && !shown.contains("6b6579"), "{shown}");
     insta::assert_snapshot!(shown);
+}
+
+#[test]
+fn after_broken_toml_nothing_else_of_the_file_is_told() {
+    // Promise: what a parser guesses behind a mistake is not told as somebody's setting; other
+    // sources are still checked.
+    for text in [
+        "principal = \"a\"\nstore = sqlite\"\n\n[state]\nx = 1\nlock_wait = \"soon\"\n",
+        "principal = \"a\"\nlifetimes = { state = 1\n[lifetimes\nstate = 1\n",
+        "principal = \"a\"\nstore sqlite\n[[keys]]\nactive = 0\n",
+    ] {
+        let error = load_file(text).expect_err(text);
+        let told: Vec<&str> = error.lines().collect();
+        assert_eq!(told.len(), 2, "{error}");
+        assert!(told[1].starts_with("/etc/counterfoil.toml:"), "{error}");
+        assert!(told[1].ends_with("; correct the TOML here"), "{error}");
+    }
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let path = scratch.path().join("f");
+    fs::write(&path, "a = \n").expect("written");
+    let given = Flags { config: Some(path), ..flags(&[(Key::Store, "x")]) };
+    assert_eq!(Settings::load(&given, &env(&[])).expect_err("both").count(), 2);
+}
+
+#[test]
+fn a_file_in_the_data_directory_cannot_give_another() {
+    // Promise: a data_dir that would be without effect is refused; one that agrees is not.
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let path = scratch.path().join(CONFIG_FILE);
+    let dir = scratch.path().to_str().expect("UTF-8");
+    let load = |text: &str, values: &[(Key, &str)], variables: &[(&str, &str)]| {
+        fs::write(&path, text).expect("written");
+        let given = Flags { config: Some(path.clone()), ..flags(values) };
+        Settings::load(&given, &env(variables)).map_err(|error| error.to_string())
+    };
+    let elsewhere = "data_dir = \"/elsewhere\"";
+    let by_flag = load(elsewhere, &[(Key::DataDir, dir)], &[]).expect_err("no effect");
+    assert!(by_flag.contains("remove the line, or leave --data-dir out"), "{by_flag}");
+    let by_variable = load(elsewhere, &[], &[("COUNTERFOIL_DATA_DIR", dir)]).expect_err("the same");
+    assert!(by_variable.contains("leave COUNTERFOIL_DATA_DIR out"), "{by_variable}");
+    load("data_dir = \".\"", &[(Key::DataDir, dir)], &[]).expect("agrees");
+    load(elsewhere, &[(Key::DataDir, "/third")], &[]).expect("a stronger source elsewhere");
+    let alone = load(elsewhere, &[], &[]).expect("has its effect");
+    assert_eq!(alone.data_dir().expect("given"), Path::new("/elsewhere"));
+}
+
+#[test]
+fn doubtful_lifetimes_are_told() {
+    // Promise: clocks that end in an unusual order are allowed, and named.
+    let cases: &[(&str, usize)] = &[
+        ("", 0),
+        ("lifetimes.state = \"1h\"", 0),
+        ("lifetimes.state = \"61m\"", 1),
+        ("lifetimes.authority = \"31d\"", 1),
+        ("[lifetimes]\nstate = 3\nauthority = 2\nretention = 1", 2),
+    ];
+    for (text, count) in cases {
+        assert_eq!(load_file(text).expect(text).doubts().len(), *count, "{text}");
+    }
+}
+
+#[test]
+fn every_setting_is_documented() {
+    // Promise: the guide has each key with its default, its variable and its flag, and its example
+    // can be used as it stands.
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+    let guide = fs::read_to_string(path).expect("the guide");
+    let defaults = Effective::load(&Flags::default(), &env(&[])).expect("defaults");
+    for value in defaults.values {
+        let (key, name) = (value.key, value.key.name());
+        let start = format!("| `{name}` |");
+        let row = guide.lines().find(|line| line.starts_with(&start)).expect(name);
+        for word in [key.env(), key.flag()] {
+            assert!(row.contains(&format!("| `{word}` |")), "{name}: {word}");
+        }
+        if let Some(default) = value.value.filter(|_| key != Key::DataDir) {
+            assert!(row.contains(&format!("| `{default}` |")), "{name}: {default}");
+        }
+        let leaf = name.rsplit('.').next().expect("a word");
+        assert!(guide.contains(&format!("\n{leaf} = ")) || guide.contains(&format!("# {leaf} = ")));
+    }
+    let (_, example) = guide.split_once("```toml\n").expect("an example");
+    let (example, _) = example.split_once("```").expect("its end");
+    load_file(example).expect("it can be used");
+    load_file(&example.replace("# filesystem", "filesystem")).expect("with the comment's line too");
 }
 
 #[test]

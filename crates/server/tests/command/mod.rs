@@ -6,7 +6,7 @@ pub(crate) mod ledger;
 
 use std::fs;
 use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -47,6 +47,11 @@ impl Bench {
     pub(crate) fn with_env(mut self, name: &str, value: &str) -> Self {
         self.variables.push((name.into(), value.into()));
         self
+    }
+
+    /// Makes the data directory, for its owner alone.
+    pub(crate) fn make_data_dir(&self) {
+        fs::DirBuilder::new().mode(0o700).create(&self.data_dir).expect("made");
     }
 
     /// A path in the data directory; empty for the directory itself.
