@@ -120,3 +120,21 @@ impl StoredResult {
         &self.0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_reply_could_show_is_no_result() {
+        // Promise: a stored result can be shown to its caller, now and in every replay: what a
+        // reader of JSON refuses is refused before the commit and not after it.
+        let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+        for bad in ["", "1 2", "1e999", r#""\ud800""#, deep.as_str()] {
+            assert!(StoredResult::from_json(bad).is_err(), "{:.20}", bad);
+        }
+        for good in ["null", r#"{"a":[1.5e3,"\ud83e\uddfe"]}"#] {
+            assert_eq!(StoredResult::from_json(good).expect("JSON").as_json(), good);
+        }
+    }
+}

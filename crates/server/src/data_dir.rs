@@ -229,6 +229,29 @@ mod tests {
     }
 
     #[test]
+    fn a_link_does_not_carry_the_ledger_to_an_unsafe_file_system() {
+        // Promise: it is the ledger that must not lie on a network file system, wherever the
+        // directory is that names it.
+        let scratch = tempfile::tempdir().expect("a temporary directory");
+        let root = scratch.path().canonicalize().expect("exists");
+        let (data, filer) = (root.join("data"), root.join("filer"));
+        fs::create_dir(&data).and_then(|()| fs::create_dir(&filer)).expect("made");
+        let table = format!(
+            "1 0 0:1 / / rw - ext4 /dev/a rw\n2 1 0:2 / {} rw - nfs4 filer:/ rw\n",
+            filer.display()
+        );
+        DataDir::prepare_on(table.as_bytes(), &data, None).expect("local");
+        std::os::unix::fs::symlink(filer.join("ledger.db"), data.join(LEDGER_FILE)).expect("made");
+        for exists in [false, true] {
+            if exists {
+                fs::write(filer.join("ledger.db"), "x").expect("written");
+            }
+            let error = DataDir::prepare_on(table.as_bytes(), &data, None).expect_err("nfs");
+            assert!(error.to_string().contains("lies on `nfs4`"), "{error}");
+        }
+    }
+
+    #[test]
     fn the_default_follows_the_xdg_rules() {
         // Promise: without a flag the data lies where a user of this system expects it.
         let check = |xdg: Option<&str>, home: Option<&str>, expected: Option<&str>| {
