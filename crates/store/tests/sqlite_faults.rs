@@ -558,3 +558,50 @@ fn dropping_the_store_keeps_what_was_handed_over() {
     assert!(!directory.path().join("l-wal").exists(), "the log is written back");
     assert_eq!(check(&options.path).expect("a ledger").operations_count, 50);
 }
+
+/// An effect whose own end panics, wherever its last owner drops it.
+#[derive(Debug)]
+struct EndsBadly;
+
+impl counterfoil_store::LocalEffect for EndsBadly {
+    fn apply(
+        &self,
+        _tx: &mut dyn EffectTx,
+        _context: &counterfoil_store::EffectContext<'_>,
+    ) -> Result<counterfoil_store::Completion, EffectError> {
+        let result = counterfoil_core::record::StoredResult::from_text("done");
+        Ok(counterfoil_store::Completion::Whole { row: None, result })
+    }
+}
+
+impl Drop for EndsBadly {
+    fn drop(&mut self) {
+        panic!("an effect's own panic, which this test is about");
+    }
+}
+
+#[tokio::test]
+async fn an_effect_that_panics_at_its_own_end_does_not_close_the_ledger() {
+    // Promise: no effect takes the ledger from the others.
+    let bench = Bed::new();
+    let submission = call("op-1").with(note("body"));
+    let submission =
+        counterfoil_store::Submission { effect: Arc::new(EndsBadly), ..submission };
+    bench.store.submit(submission).await.expect("commits");
+    bench.fresh(&call("op-2"), &note("body")).await;
+}
+
+#[tokio::test]
+async fn the_words_of_a_failed_statement_hold_no_value() {
+    // Promise: SQLite's words go into logs, audit events and errors, so they hold no argument.
+    let bench = bed(|options| {
+        options.schema = Some("CREATE VIRTUAL TABLE IF NOT EXISTS found USING fts5 (text);".into());
+    });
+    let effect = run(|tx| {
+        let sql = tx.sql().expect("SQL");
+        sql.query_row("SELECT text FROM found WHERE found MATCH ?1", &["s3cret:x".into()])
+            .map(drop)
+    });
+    let error = bench.submit(&call("op-1"), &effect).await.expect_err("no such column");
+    assert!(!error.to_string().contains("s3cret"), "{error}");
+}
