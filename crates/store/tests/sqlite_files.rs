@@ -13,7 +13,8 @@ use counterfoil_core::observation::Snapshot;
 use counterfoil_core::time::Timestamp;
 use counterfoil_store::sqlite::{CheckReport, check};
 use counterfoil_store::{
-    Column, ColumnKind, OpenRefused, SqliteOptions, SqliteStore, Store, StoreError, TableSpec,
+    Answer, Column, ColumnKind, OpenRefused, SqliteOptions, SqliteStore, Store, StoreError,
+    TableSpec,
 };
 use rusqlite::Connection;
 use suite::calls::{call, ring};
@@ -473,7 +474,8 @@ async fn a_damaged_index_opens_no_door_to_a_second_effect() {
     let path = &bench.factory.options.path;
     let key = call("whole").operation_id().index_key().bytes;
     let mut bytes = fs::read(path).expect("readable");
-    let places: Vec<usize> = (0..bytes.len() - 16).filter(|at| bytes[*at..*at + 16] == key).collect();
+    let places: Vec<usize> =
+        (0..bytes.len() - 16).filter(|at| bytes[*at..*at + 16] == key).collect();
     assert_eq!(places.len(), 2, "the row and the index");
     let mut doubled = Vec::new();
     for at in places {
@@ -482,7 +484,7 @@ async fn a_damaged_index_opens_no_door_to_a_second_effect() {
         if let Ok(store) = SqliteStore::open(&bench.factory.options) {
             bench.store = Arc::new(store);
             let again = bench.submit(&call("whole"), &note("body")).await;
-            if matches!(again, Ok(counterfoil_store::Answer::Fresh(_))) {
+            if matches!(again, Ok(Answer::Fresh(_))) {
                 doubled.push(at);
             }
             bench.store.close().await.expect("closes");
