@@ -11,6 +11,7 @@ pub mod effect;
 pub mod error;
 mod keys;
 pub mod memory;
+pub mod retention;
 pub mod sqlite;
 mod steps;
 #[cfg(test)]
@@ -33,4 +34,5 @@ pub use effect::{
 };
 pub use error::{OpenRefused, StoreError};
 pub use memory::{MemoryOptions, MemoryStore};
+pub use retention::{ClockConfirmed, ClockJump, Purge, Purged, RetentionState};
 pub use sqlite::{SqliteOptions, SqliteStore};

@@ -12,10 +12,12 @@ use rusqlite::{Connection, Row};
 use tokio::sync::oneshot;
 
 use super::commands::set_aside;
+use super::due::{self, Due, Search};
 use super::effects::look;
 use super::faults::store_error;
 use super::open::read_ledger_row;
 use super::rows::{Found, find_by_id};
+use super::upkeep::Upkeep;
 use crate::clock::SharedMark;
 use crate::contract::{AuditEvent, LedgerInfo};
 use crate::error::StoreError;
@@ -34,6 +36,8 @@ pub(super) enum Question {
     LookUp { tenant: Tenant, operation_id: OperationId, reply: Reply<Snapshot> },
     Audit { key: OperationKey, reply: Reply<Vec<AuditEvent>> },
     Info { reply: Reply<LedgerInfo> },
+    Upkeep { reply: Reply<Upkeep> },
+    Due { search: Box<Search>, reply: Reply<Due> },
 }
 
 /// One reading thread's state.
@@ -68,6 +72,12 @@ impl ReadThread {
             }
             Question::Info { reply } => {
                 let _ = reply.send(self.in_snapshot(info));
+            }
+            Question::Upkeep { reply } => {
+                let _ = reply.send(self.in_snapshot(Upkeep::read));
+            }
+            Question::Due { search, reply } => {
+                let _ = reply.send(self.in_snapshot(|c| due::search(c, &search)));
             }
         }
     }
@@ -139,7 +149,9 @@ fn text(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<String>> {
 fn info(connection: &Connection) -> rusqlite::Result<LedgerInfo> {
     let row = read_ledger_row(connection)?.map_err(|_| rusqlite::Error::QueryReturnedNoRows)?;
     let has_operations = connection
-        .prepare_cached("SELECT EXISTS (SELECT 1 FROM operations)")?
+        .prepare_cached(
+            "SELECT tombstones_purged > 0 OR EXISTS (SELECT 1 FROM operations) FROM ledger",
+        )?
         .query_row([], |row| row.get(0))?;
     let key_ids = connection
         .prepare_cached("SELECT key_id FROM keys ORDER BY key_id")?
