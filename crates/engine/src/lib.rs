@@ -8,6 +8,7 @@
 mod cancel;
 mod engine;
 mod reply;
+mod retention;
 mod state;
 
 pub use counterfoil_store::{Clock, LocalEffect as Effect, SystemClock};

@@ -100,7 +100,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
             Command::Call(args) => Box::pin(call::run(args)).await,
             Command::Demo(args) => Box::pin(demo::run(args)).await,
             Command::DemoChild(args) => Box::pin(crate::demo::child::run(args)).await,
-            Command::Store(args) => store::run(&args),
+            Command::Store(args) => Box::pin(store::run(args, &env)).await,
         }
     });
     // A read of stdin that nobody will answer must not hold the process.

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use tempfile::TempDir;
 
@@ -53,6 +53,13 @@ impl Bench {
 
     pub(crate) fn run(&self, arguments: &[&str]) -> Ended {
         self.command(Path::new(env!("CARGO_BIN_EXE_counterfoil")), arguments).output().into()
+    }
+
+    /// Starts a server that lives until its stdin is closed; what it says is not read.
+    pub(crate) fn start(&self, arguments: &[&str]) -> Child {
+        let mut command = self.command(Path::new(env!("CARGO_BIN_EXE_counterfoil")), arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().expect("started")
     }
 
     /// As a user whom permissions bind, even where the tests run as root.
