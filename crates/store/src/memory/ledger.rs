@@ -33,7 +33,7 @@ pub(super) struct Ledger {
     pub(super) audit: HashMap<OperationKey, Vec<AuditEvent>>,
     pub(super) upkeep: Upkeep,
     keys: BTreeMap<u32, [u8; 16]>,
-    rows: Rows,
+    pub(super) rows: Rows,
 }
 
 impl Ledger {
