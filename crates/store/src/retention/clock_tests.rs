@@ -12,6 +12,9 @@ const START_MS: i64 = 1_780_272_000_000;
 #[derive(Debug, Clone, Copy)]
 struct At(i64, i64, i64, u8);
 
+/// What happens, the clocks at opening, the looks, and the purges' time at each look.
+type Case = (&'static str, At, &'static [At], &'static [Option<i64>]);
+
 fn reading(At(ledger, wall, boot_ms, boot): At) -> Reading {
     Reading {
         ledger: Timestamp::from_ms(START_MS + ledger),
@@ -38,20 +41,19 @@ fn run(opened: At, looks: &[At]) -> Vec<Option<i64>> {
 fn purges_go_by_time_that_passed() {
     // Promise: purges' time never runs ahead of the ledger's and never further than the time that
     // passed and an hour; a clock that jumped stops it.
-    let opened = At(0, 0, 5, 1);
-    let day = DAY_MS;
-    let cases: &[(&str, At, &[At], &[Option<i64>])] = &[
-        ("time passes", opened, &[At(day, day, 5 + day, 1)], &[Some(day)]),
+    const OPENED: At = At(0, 0, 5, 1);
+    let cases: &[Case] = &[
+        ("time passes", OPENED, &[At(DAY_MS, DAY_MS, 5 + DAY_MS, 1)], &[Some(DAY_MS)]),
         (
             "a small correction is followed",
-            opened,
+            OPENED,
             &[At(HOUR_MS, HOUR_MS, 5, 1), At(HOUR_MS, 1, 5, 1), At(HOUR_MS, 2, 6, 1)],
             &[Some(HOUR_MS); 3],
         ),
-        ("set ahead", opened, &[At(HOUR_MS + 1, HOUR_MS + 1, 5, 1)], &[None]),
-        ("set ahead before the first look", opened, &[At(YEAR_MS, YEAR_MS, 5, 1)], &[None]),
-        ("set back", opened, &[At(0, 0, 5, 1), At(1, -HOUR_MS, 6, 1)], &[Some(0), None]),
-        ("ahead and back between two looks", opened, &[At(YEAR_MS, 0, 5, 1)], &[None]),
+        ("set ahead", OPENED, &[At(HOUR_MS + 1, HOUR_MS + 1, 5, 1)], &[None]),
+        ("set ahead before the first look", OPENED, &[At(YEAR_MS, YEAR_MS, 5, 1)], &[None]),
+        ("set back", OPENED, &[At(0, 0, 5, 1), At(1, -HOUR_MS, 6, 1)], &[Some(0), None]),
+        ("ahead and back between two looks", OPENED, &[At(YEAR_MS, 0, 5, 1)], &[None]),
         (
             "ahead before it was opened, and back",
             At(YEAR_MS, 0, 5, 1),
@@ -60,25 +62,25 @@ fn purges_go_by_time_that_passed() {
         ),
         (
             "stopped until somebody looks",
-            opened,
-            &[At(YEAR_MS, YEAR_MS, 5, 1), At(day, day, 5 + day, 1)],
+            OPENED,
+            &[At(YEAR_MS, YEAR_MS, 5, 1), At(DAY_MS, DAY_MS, 5 + DAY_MS, 1)],
             &[None, None],
         ),
         (
             "a ledger that nobody used for a month, the machine running",
-            opened,
-            &[At(0, 0, 5, 1), At(30 * day, 30 * day, 5 + 30 * day, 1)],
-            &[Some(0), Some(30 * day)],
+            OPENED,
+            &[At(0, 0, 5, 1), At(30 * DAY_MS, 30 * DAY_MS, 5 + 30 * DAY_MS, 1)],
+            &[Some(0), Some(30 * DAY_MS)],
         ),
         (
             "a reboot of some minutes",
-            opened,
+            OPENED,
             &[At(0, 0, 5, 1), At(HOUR_MS / 6, HOUR_MS / 6, 0, 2)],
             &[Some(0), Some(HOUR_MS / 6)],
         ),
         (
             "a night switched off is caught up by an hour at each look",
-            opened,
+            OPENED,
             &[
                 At(0, 0, 5, 1),
                 At(3 * HOUR_MS, 3 * HOUR_MS, 0, 2),
@@ -87,17 +89,17 @@ fn purges_go_by_time_that_passed() {
             ],
             &[Some(0), Some(HOUR_MS), Some(2 * HOUR_MS + 9), Some(3 * HOUR_MS + 9)],
         ),
-        ("back over a reboot", opened, &[At(0, 0, 5, 1), At(0, -day, 0, 2)], &[Some(0), None]),
+        ("back over a reboot", OPENED, &[At(0, 0, 5, 1), At(0, -DAY_MS, 0, 2)], &[Some(0), None]),
         (
             "ahead and back, then a reboot",
-            opened,
-            &[At(0, 0, 5, 1), At(YEAR_MS, day, 0, 2)],
+            OPENED,
+            &[At(0, 0, 5, 1), At(YEAR_MS, DAY_MS, 0, 2)],
             &[Some(0), None],
         ),
         (
             "the boot's clock went back under one name",
-            opened,
-            &[At(0, 0, 5, 1), At(2 * day, 2 * day, 0, 1)],
+            OPENED,
+            &[At(0, 0, 5, 1), At(2 * DAY_MS, 2 * DAY_MS, 0, 1)],
             &[Some(0), Some(HOUR_MS)],
         ),
     ];
