@@ -75,6 +75,11 @@ impl Engine {
         self.lifetimes
     }
 
+    /// The run of this process.
+    pub(crate) const fn boot(&self) -> BootId {
+        self.boot
+    }
+
     /// The ledger's time.
     #[must_use]
     pub fn now(&self) -> Timestamp {

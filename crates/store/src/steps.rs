@@ -76,6 +76,26 @@ impl Kept {
         self.record.retention_ends_at = Some(now.plus(self.retention));
     }
 
+    /// Whether the retention of a settled operation has ended. What is unfinished or in doubt never
+    /// expires.
+    pub(crate) fn has_expired(&self, until: Timestamp) -> bool {
+        self.record.state.is_terminal()
+            && self.record.retention_ends_at.is_some_and(|end| end <= until)
+    }
+
+    /// Forgets the result. Identity and digests stay.
+    pub(crate) fn purge(&mut self) {
+        self.record.result = None;
+        self.record.purged = true;
+    }
+
+    /// Whether the whole record may be forgotten, since its ID will be refused by its own time.
+    pub(crate) fn is_forgettable(&self, until: Timestamp, horizon: Timestamp) -> bool {
+        self.has_expired(until)
+            && self.record.operation_id.embedded_time().is_some_and(|time| time < horizon)
+            && self.record.created_at < horizon
+    }
+
     /// Whether this run still owns the unfinished rest. Equality of the fence decides, not time: a
     /// lease that ended and that nobody took may still finish.
     pub(crate) fn may_finish(&self, boot: BootId, fence: i64) -> bool {

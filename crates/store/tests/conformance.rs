@@ -80,6 +80,15 @@ macro_rules! conformance {
                 time_goes_on_at_its_pace_behind_a_slow_clock
                 reading_moves_no_time
             );
+            case!($factory: retention:
+                a_result_goes_and_its_tombstone_stays
+                what_is_not_settled_never_expires
+                a_tombstone_goes_only_if_its_id_tells_its_age
+                a_purge_is_done_in_bounded_steps
+                a_clock_a_year_ahead_and_back_purges_nothing
+                the_horizon_follows_time_that_passed
+                counting_writes_nothing
+            );
             case!($factory: concurrency:
                 of_many_callers_with_one_id_one_makes_the_effect
                 each_of_many_ids_takes_effect_once

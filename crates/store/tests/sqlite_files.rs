@@ -201,7 +201,7 @@ fn a_newer_schema_opens_only_what_it_allows() {
     assert!(check(&options.path).expect("compatible").is_sound());
     set(9, 5);
     let expected =
-        OpenRefused::Schema { path: options.path.clone(), version: 9, min_compatible: 5, known: 1 };
+        OpenRefused::Schema { path: options.path.clone(), version: 9, min_compatible: 5, known: 2 };
     assert_eq!(refused(&options), expected);
     assert_eq!(check(&options.path), Err(expected.clone()));
     assert!(expected.to_string().contains("use a newer counterfoil"), "{expected}");

@@ -9,7 +9,7 @@ use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use tempfile::TempDir;
 
@@ -63,6 +63,13 @@ impl Bench {
 
     pub(crate) fn run(&self, arguments: &[&str]) -> Ended {
         self.command(Path::new(env!("CARGO_BIN_EXE_counterfoil")), arguments).output().into()
+    }
+
+    /// Starts a server that lives until its stdin is closed; what it says is not read.
+    pub(crate) fn start(&self, arguments: &[&str]) -> Child {
+        let mut command = self.command(Path::new(env!("CARGO_BIN_EXE_counterfoil")), arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().expect("started")
     }
 
     /// With `input` on stdin.

@@ -11,6 +11,7 @@ use counterfoil_core::record::EffectRef;
 use counterfoil_core::time::Timestamp;
 
 use super::path;
+use super::purge::Upkeep;
 use super::rows::{MemoryEffects, Rows};
 use crate::clock::SharedMark;
 use crate::contract::{Answer, AuditEvent, Finish, Resolve, Resolved, Submission};
@@ -28,8 +29,9 @@ use crate::tables::{Tables, is_identifier, is_reserved};
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) operations: BTreeMap<OperationKey, Kept>,
-    by_id: HashMap<(Tenant, IndexKey), OperationKey>,
-    audit: HashMap<OperationKey, Vec<AuditEvent>>,
+    pub(super) by_id: HashMap<(Tenant, IndexKey), OperationKey>,
+    pub(super) audit: HashMap<OperationKey, Vec<AuditEvent>>,
+    pub(super) upkeep: Upkeep,
     keys: BTreeMap<u32, [u8; 16]>,
     pub(super) rows: Rows,
 }
@@ -40,13 +42,14 @@ impl Ledger {
             operations: BTreeMap::new(),
             by_id: HashMap::new(),
             audit: HashMap::new(),
+            upkeep: Upkeep::default(),
             keys: BTreeMap::new(),
             rows: Rows::new(tables),
         }
     }
 
     pub(super) fn has_operations(&self) -> bool {
-        !self.operations.is_empty()
+        !self.operations.is_empty() || self.upkeep.has_forgotten()
     }
 
     pub(super) fn key_ids(&self) -> Vec<u32> {

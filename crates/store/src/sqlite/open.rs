@@ -250,6 +250,9 @@ impl Opening<'_> {
             self.in_transaction(connection, || {
                 // Another process may have been faster.
                 let (version, _) = versions(connection)?;
+                if version >= KNOWN_VERSION {
+                    return Ok(());
+                }
                 let (version, min_compatible) = migrations::run(connection, version)?;
                 connection
                     .execute(
