@@ -6,8 +6,6 @@ use std::time::Duration;
 pub const MAX_OPERATION_ID_BYTES: usize = 128;
 /// A principal, tenant, backend, tool or tool version has at most this many bytes of UTF-8.
 pub const MAX_NAME_BYTES: usize = 128;
-/// A JSON-RPC frame on stdio has at most this many bytes.
-pub const MAX_FRAME_BYTES: usize = 4 * 1024 * 1024;
 /// A stored result has at most this many bytes.
 pub const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
 /// An issue's title has at most this many bytes.

@@ -212,11 +212,17 @@ impl Engine {
                 Ok(Answer::Replayed(record)) => return Ok(Settled::from_committed(*record, true)),
                 Ok(Answer::Refused(refusal)) => return Err(refusal),
                 Err(error) if !passes(&error) => {
-                    tracing::error!(%error, "an operation was left unfinished; an operator decides");
+                    tracing::error!(
+                        error = error.kind(),
+                        "an operation was left unfinished; an operator decides"
+                    );
                     return Err(Refusal::in_progress(id));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "an operation's last step waits for the ledger");
+                    tracing::warn!(
+                        error = error.kind(),
+                        "an operation's last step waits for the ledger"
+                    );
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(FINISH_RETRY.end);
                 }

@@ -587,3 +587,13 @@ async fn an_effect_that_panics_at_its_own_end_does_not_close_the_ledger() {
     bench.store.submit(call("op-1").with(EndsBadly)).await.expect("commits");
     bench.fresh(&call("op-2"), &note("body")).await;
 }
+
+#[tokio::test]
+async fn the_words_of_a_failed_statement_hold_no_value() {
+    // Promise: SQLite's words go into audit events and errors, so they hold no argument.
+    let bench = bed(|o| o.schema = Some("CREATE VIRTUAL TABLE found USING fts5 (text);".into()));
+    let sql = "SELECT text FROM found WHERE found MATCH ?1";
+    let effect = run(|tx| tx.sql().expect("SQL").query_row(sql, &["s3cret:x".into()]).map(drop));
+    let error = bench.submit(&call("op-1"), &effect).await.expect_err("no such column");
+    assert!(!error.to_string().contains("s3cret"), "{error}");
+}
