@@ -22,7 +22,8 @@ pub const DEFAULT_PAGE_COUNT: u16 = 50;
 pub const MAX_PAGE_COUNT: u16 = 200;
 /// An operation ID that carries its time may be at most this far ahead of the store's clock.
 pub const MAX_ID_AHEAD: Duration = Duration::from_secs(5 * 60);
-/// The owner of an unfinished operation renews its lease within this time, on the store's clock.
+/// For this long after it began an operation nobody but its owner may settle it, on the store's
+/// clock. The lease is not renewed: after it the fence alone decides.
 pub const OWNER_LEASE: Duration = Duration::from_secs(30);
 /// Where the horizon may stand at most: this long before now.
 pub const DEFAULT_HORIZON: Duration = Duration::from_secs(400 * 86_400);

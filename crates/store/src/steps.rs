@@ -6,7 +6,7 @@ use std::time::Duration;
 use counterfoil_core::admission::{Admitted, Authority};
 use counterfoil_core::identity::BootId;
 use counterfoil_core::limits::{MAX_NOTE_BYTES, MAX_RESULT_BYTES, OWNER_LEASE};
-use counterfoil_core::observation::EffectSeen;
+use counterfoil_core::observation::{EffectSeen, row_is_missing};
 use counterfoil_core::operation::{Event, Phase, State, Transition, Verdict, step};
 use counterfoil_core::record::{EffectRef, Owner, Record, Resolution, StoredResult};
 use counterfoil_core::refusal::Refusal;
@@ -145,6 +145,14 @@ pub(crate) fn first_step(event: Event) -> Transition {
 pub(crate) fn last_step(record: &Record, event: Event) -> Transition {
     step(Some(record.state), event)
         .expect("may_finish() saw FirstCommit, which each of the finishing events leaves")
+}
+
+/// The answer to a repeated request: the stored result, as long as the effect's row stands.
+pub(crate) fn replay(record: Record, seen: EffectSeen) -> Answer {
+    if row_is_missing(&record, seen) {
+        return Answer::Refused(Refusal::effect_missing(record.operation_id));
+    }
+    Answer::Replayed(Box::new(record))
 }
 
 /// The answer to a finish that came too late, by what the record is now.

@@ -55,6 +55,7 @@ macro_rules! conformance {
                 an_owner_is_left_to_work
                 a_row_that_stands_needs_a_proof_against_it
                 a_row_that_is_gone_was_not_applied
+                a_settled_row_that_is_gone_is_not_replayed
                 what_is_settled_stays_settled
                 nothing_is_made_of_nothing
             );

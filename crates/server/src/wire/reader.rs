@@ -101,6 +101,9 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     }
 
     fn refused(&self, id: WireId, refusal: Refusal) -> Fault {
+        // With the ID of a request in flight the refusal would be taken for that one's reply, and
+        // would say of an effect under way that nothing was done.
+        let named = (refusal != Refusal::Duplicate).then_some(id);
         let (code, message) = match refusal {
             Refusal::Duplicate => (
                 ErrorCode::INVALID_REQUEST,
@@ -120,7 +123,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                 "not started: the server is shutting down; send again after a restart".to_owned(),
             ),
         };
-        Fault::new(Some(id), code, message)
+        Fault::new(named, code, message)
     }
 }
 

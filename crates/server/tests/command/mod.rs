@@ -21,6 +21,7 @@ pub(crate) struct Bench {
     scratch: TempDir,
     data_dir: PathBuf,
     variables: Vec<(String, String)>,
+    removed: Vec<&'static str>,
 }
 
 /// How a command ended.
@@ -35,7 +36,7 @@ impl Bench {
     pub(crate) fn new() -> Self {
         let scratch = tempfile::tempdir().expect("a temporary directory");
         let data_dir = scratch.path().join("data");
-        Self { scratch, data_dir, variables: Vec::new() }
+        Self { scratch, data_dir, variables: Vec::new(), removed: Vec::new() }
     }
 
     /// Another data directory.
@@ -46,6 +47,12 @@ impl Bench {
 
     pub(crate) fn with_env(mut self, name: &str, value: &str) -> Self {
         self.variables.push((name.into(), value.into()));
+        self
+    }
+
+    /// Without a variable that is set otherwise.
+    pub(crate) fn without_env(mut self, name: &'static str) -> Self {
+        self.removed.push(name);
         self
     }
 
@@ -109,6 +116,9 @@ impl Bench {
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .current_dir(self.scratch.path())
             .stdin(Stdio::null());
+        for name in &self.removed {
+            command.env_remove(name);
+        }
         command
     }
 }

@@ -20,7 +20,7 @@ use crate::keys::KeyCheck;
 use crate::steps::{
     AuditLine, CANCEL_REQUESTED, COMPENSATED, COMPENSATION_FAILED, Kept, NOT_THERE, RESERVED,
     check_result, compensation_identity, effect_failed, effect_words, finish_too_late, first_step,
-    key_taken, last_step, nothing_to_finish, resolve, wrong_row,
+    key_taken, last_step, nothing_to_finish, replay, resolve, wrong_row,
 };
 use crate::tables::{Tables, is_identifier, is_reserved};
 
@@ -96,7 +96,7 @@ impl Ledger {
         match (decide(admitted, record, time), record) {
             (Decision::Refuse(refusal), _) => return Ok(Answer::Refused(refusal)),
             (Decision::Replay, Some(record)) => {
-                return Ok(Answer::Replayed(Box::new(record.clone())));
+                return Ok(replay(record.clone(), self.rows.look(record.effect.as_ref())));
             }
             (Decision::Replay, None) => unreachable!("decide() replays only a record"),
             (Decision::Fresh, _) => {}

@@ -28,7 +28,7 @@ use crate::keys::KeyCheck;
 use crate::steps::{
     AuditLine, COMPENSATED, COMPENSATION_FAILED, Kept, NOT_THERE, RESERVED, check_result,
     compensation_identity, effect_failed, effect_words, finish_too_late, first_step, key_taken,
-    last_step, nothing_to_finish, resolve, wrong_row,
+    last_step, nothing_to_finish, replay, resolve, wrong_row,
 };
 use crate::tables::{Tables, is_identifier, is_reserved};
 
@@ -109,7 +109,10 @@ impl Session {
         let time = LedgerTime { now, horizon: self.mark.horizon() };
         match (decide(admitted, record.as_ref(), time), record) {
             (Decision::Refuse(refusal), _) => return Ok(Answer::Refused(refusal)),
-            (Decision::Replay, Some(record)) => return Ok(Answer::Replayed(Box::new(record))),
+            (Decision::Replay, Some(record)) => {
+                let seen = effects::look(&self.connection, record.effect.as_ref())?;
+                return Ok(replay(record, seen));
+            }
             (Decision::Replay, None) => unreachable!("decide() replays only a record"),
             (Decision::Fresh, _) => {}
         }
