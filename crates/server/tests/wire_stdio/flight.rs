@@ -119,17 +119,22 @@ async fn a_cancelled_request_gets_at_most_one_reply() {
 #[tokio::test]
 async fn requests_past_the_limit_are_refused_at_once() {
     // Promise: a client cannot pile up work without bound; the refusal says that nothing began.
-    let mut client =
-        Client::connect_with(WireLimits { max_in_flight_count: 1, ..WireLimits::default() });
-    client.send(call("1", "wait", "{}")).await;
-    client.entered().await;
-    client.send(call("2", "echo", "{}")).await;
-    let reply = client.reply().await;
-    assert_eq!((&reply["id"], &reply["error"]["code"]), (&json!(2), &json!(-32603)));
-    client.tools.gate.add_permits(1);
-    assert_eq!(client.reply().await["id"], 1);
-    client.send(call("3", "echo", "{}")).await;
-    assert_eq!(client.reply().await["id"], 3);
+    for limits in [
+        WireLimits { max_in_flight_count: 1, ..WireLimits::default() },
+        // A request alone is always taken, however large.
+        WireLimits { max_in_flight_bytes: 1, ..WireLimits::default() },
+    ] {
+        let mut client = Client::connect_with(limits);
+        client.send(call("1", "wait", "{}")).await;
+        client.entered().await;
+        client.send(call("2", "echo", "{}")).await;
+        let reply = client.reply().await;
+        assert_eq!((&reply["id"], &reply["error"]["code"]), (&json!(2), &json!(-32603)));
+        client.tools.gate.add_permits(1);
+        assert_eq!(client.reply().await["id"], 1);
+        client.send(call("3", "echo", "{}")).await;
+        assert_eq!(client.reply().await["id"], 3);
+    }
 }
 
 #[tokio::test]
