@@ -140,7 +140,7 @@ fn an_operator_settles_what_a_dead_server_left_behind() {
 fn a_decision_needs_no_variable() {
     // Promise: in a container without USER a person can decide too, and an operation that is not
     // there is told before anything else.
-    let bench = bench_with(Arc::new(AnHourAgo)).with_env("USER", "");
+    let bench = bench_with(Arc::new(AnHourAgo)).without_env("USER");
     let resolve = |id| bench.run(&["operation", "resolve", id, "--applied", "--reason", "looked"]);
     let absent = resolve("nowhere").failed(1);
     assert!(absent.stderr.contains("It proves nothing"), "{}", absent.stderr);

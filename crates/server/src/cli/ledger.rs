@@ -27,6 +27,15 @@ pub(super) async fn open(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>,
     Ok((open_file(settings, &dir).await?, dir))
 }
 
+/// An error in words for an operator, who has no operation to send again: the store's own are for
+/// those who have.
+pub(super) fn for_operator(error: anyhow::Error, dir: &DataDir) -> anyhow::Error {
+    match error.downcast() {
+        Ok(of_store) => LedgerError::at_start(of_store, dir).into(),
+        Err(other) => other,
+    }
+}
+
 /// What the ledger in `dir` says of itself; `None` if there is no ledger yet.
 ///
 /// # Errors

@@ -3,7 +3,6 @@
 mod json;
 mod list;
 mod report;
-mod who;
 
 use clap::{ArgGroup, Args, Subcommand};
 use counterfoil_core::identity::{OperationId, Tenant};
@@ -14,10 +13,9 @@ use counterfoil_core::record::{Record, Resolution};
 use counterfoil_store::{Resolve, Resolved, Store};
 use serde_json::json;
 
-use super::ledger;
+use super::{ledger, who};
 use crate::cli::exit::Exit;
 use crate::config::{Environment, Flags, LocationArgs, Settings};
-use crate::ledger::LedgerError;
 use crate::output;
 use report::Report;
 
@@ -132,11 +130,7 @@ pub(super) async fn run(args: OperationArgs, env: &Environment) -> anyhow::Resul
         }
     };
     store.close().await?;
-    // An operator has no operation to send again: the store's words are for those who have.
-    done.map_err(|error| match error.downcast() {
-        Ok(of_store) => LedgerError::at_start(of_store, &dir).into(),
-        Err(other) => other,
-    })
+    done.map_err(|error| ledger::for_operator(error, &dir))
 }
 
 async fn show(store: &dyn Store, args: &ShowArgs) -> anyhow::Result<Exit> {
@@ -323,8 +317,8 @@ fn next_step(id: &OperationId, record: &Record) -> String {
     }
 }
 
-/// Text that an operator gives for the audit trail.
-fn note_text(text: &str) -> Result<String, String> {
+/// Text that an operator gives for the record.
+pub(super) fn note_text(text: &str) -> Result<String, String> {
     if text.trim().is_empty() {
         return Err("it is blank; write a few words that somebody can follow later".into());
     }

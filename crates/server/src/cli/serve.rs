@@ -1,7 +1,11 @@
 //! `counterfoil serve`: runs a server.
 
+use std::sync::Arc;
+
 use anyhow::Context as _;
 use clap::Args;
+use counterfoil_engine::Engine;
+use tokio::task::JoinHandle;
 
 use crate::cli::exit::Exit;
 use crate::config::{Environment, Flags, Settings, SettingsArgs};
@@ -40,10 +44,25 @@ pub(super) async fn run(args: ServeArgs, env: &Environment) -> anyhow::Result<Ex
     doubts.iter().for_each(|doubt| output::note(format_args!("warning: {doubt}")));
     let shutdown = serve::shutdown_signal().context("the process cannot watch for SIGTERM")?;
     let engine = ledger::open_engine(&settings).await?;
+    let job = retention_job(&settings, &engine);
     let limits = WireLimits { drain_limit: settings.drain, ..WireLimits::default() };
     let caller = serve::stdio_caller(settings.principal.clone());
     let ended = serve::stdio(engine, caller, rmcp::transport::stdio_pipes(), limits, shutdown);
-    let ended = ended.await?;
+    let ended = ended.await;
+    // The ledger is closed by now, or could not be: either way there is nothing left to purge.
+    job.abort();
+    let ended = ended?;
     tracing::info!(cause = ?ended.cause, unanswered = ended.unanswered_count, "served");
     Ok(Exit::Done)
+}
+
+/// Purges what retention has ended, for as long as the server runs.
+fn retention_job(settings: &Settings, engine: &Arc<Engine>) -> JoinHandle<()> {
+    let (engine, interval) = (Arc::clone(engine), settings.retention_interval);
+    let wanted = settings.retention_job;
+    tokio::spawn(async move {
+        if wanted {
+            engine.keep_retention(interval).await;
+        }
+    })
 }

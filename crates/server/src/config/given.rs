@@ -29,13 +29,17 @@ pub enum Key {
     LifetimesAuthority,
     /// How long a record may be replayed.
     LifetimesRetention,
+    /// Whether a server purges what retention has ended.
+    RetentionJob,
+    /// How often it does.
+    RetentionInterval,
     /// The key that makes new fingerprints.
     KeysActive,
 }
 
 impl Key {
     /// Every key.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::DataDir,
         Self::BackendId,
         Self::Principal,
@@ -46,6 +50,8 @@ impl Key {
         Self::LifetimesState,
         Self::LifetimesAuthority,
         Self::LifetimesRetention,
+        Self::RetentionJob,
+        Self::RetentionInterval,
         Self::KeysActive,
     ];
 
@@ -63,6 +69,8 @@ impl Key {
             Self::LifetimesState => "lifetimes.state",
             Self::LifetimesAuthority => "lifetimes.authority",
             Self::LifetimesRetention => "lifetimes.retention",
+            Self::RetentionJob => "retention.job",
+            Self::RetentionInterval => "retention.interval",
             Self::KeysActive => "keys.active",
         }
     }
@@ -87,6 +95,7 @@ pub(super) enum Value {
     Integer(i64),
     /// May be NaN or infinite: TOML 1.0 has both.
     Float(f64),
+    Boolean(bool),
     /// A path that is not UTF-8, from outside a file.
     Bytes(PathBuf),
     /// Nothing that any setting takes.

@@ -17,6 +17,10 @@ const LONGEST_LOCK_WAIT: Duration = Duration::from_secs(60);
 /// A stop never waits longer than this for running calls.
 const LONGEST_DRAIN: Duration = Duration::from_secs(3600);
 
+/// A server never purges more often than this, nor less often than that.
+const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
+const LONGEST_INTERVAL: Duration = Duration::from_secs(86_400);
+
 type Checked<T> = Result<T, String>;
 
 pub(super) fn path(value: &Value) -> Checked<PathBuf> {
@@ -62,6 +66,24 @@ pub(super) fn lifetime(value: &Value) -> Checked<Span> {
     })
 }
 
+pub(super) fn switch(value: &Value) -> Checked<bool> {
+    match value {
+        Value::Boolean(is) => Ok(*is),
+        Value::Text(text) if text == "true" => Ok(true),
+        Value::Text(text) if text == "false" => Ok(false),
+        _ => Err("this is a switch; use true or false".into()),
+    }
+}
+
+pub(super) fn retention_interval(value: &Value) -> Checked<Duration> {
+    let interval = span(value)?;
+    if SHORTEST_INTERVAL <= interval && interval <= LONGEST_INTERVAL {
+        return Ok(interval);
+    }
+    Err("this interval is at least 1 s and at most 1 day; retention.job = false purges never"
+        .into())
+}
+
 pub(super) fn key_id(value: &Value) -> Checked<KeyId> {
     let number = match value {
         Value::Integer(number) => u32::try_from(*number).ok(),
@@ -97,7 +119,7 @@ fn span(value: &Value) -> Checked<Duration> {
         Value::Integer(seconds) => duration::from_seconds(*seconds as f64),
         Value::Float(seconds) => duration::from_seconds(*seconds),
         Value::Text(text) => duration::from_text(text),
-        Value::Bytes(_) | Value::Other(_) => duration::from_text("?"),
+        Value::Boolean(_) | Value::Bytes(_) | Value::Other(_) => duration::from_text("?"),
     }
 }
 
@@ -110,6 +132,7 @@ fn wanted_text(value: &Value, what: &str) -> String {
         Value::Text(_) => "text",
         Value::Integer(_) => "an integer",
         Value::Float(_) => "a number",
+        Value::Boolean(_) => "true or false",
         Value::Bytes(_) => "text that is not UTF-8",
         Value::Other(kind) => kind,
     };

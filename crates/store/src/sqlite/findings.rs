@@ -36,7 +36,10 @@ pub struct CheckReport {
     pub effect_rows_count: u64,
     /// How many rows each table of effects holds, whoever made them.
     pub effect_tables: BTreeMap<String, u64>,
-    /// What is not wrong and still worth knowing: rows that somebody changed after their effect.
+    /// How many rows of effects belong to operations that the ledger has forgotten, as it may.
+    pub forgotten_effect_rows_count: u64,
+    /// What is not wrong and still worth knowing: rows that somebody changed after their effect, and
+    /// a clock that has stopped the purges.
     pub notes: Vec<String>,
     /// What is wrong, in words that hold no stored value but names of operations and tenants.
     /// Empty for a sound ledger.

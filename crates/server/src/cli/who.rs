@@ -1,6 +1,6 @@
 //! Who decides, where no flag says so: the name that the audit trail keeps.
 
-use super::note_text;
+use super::operation::note_text;
 use crate::config::Environment;
 
 /// The accounts of the system, passwd(5).
