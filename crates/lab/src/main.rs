@@ -42,7 +42,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         // Ends the thread that may still wait for the client's next frame.
         std::process::exit(code);
     }
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::WARN).init();
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_max_level(tracing::Level::WARN)
+        .init();
     let runtime = tokio::runtime::Runtime::new()?;
     let code = runtime.block_on(serve_or_print(command));
     // A blocked read of stdin would keep the runtime for ever.

@@ -239,8 +239,10 @@ impl ClientHandler for Handler {
         self.forms.asked_count.fetch_add(1, Ordering::SeqCst);
         let answer = self.forms.answer.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match answer {
-            Answer::Body(body) => Ok(ElicitResult::new(ElicitationAction::Accept)
-                .with_content(json!({ "body": body }))),
+            Answer::Body(body) => {
+                Ok(ElicitResult::new(ElicitationAction::Accept)
+                    .with_content(json!({ "body": body })))
+            }
             Answer::Decline => Ok(ElicitResult::new(ElicitationAction::Decline)),
             Answer::Silence => std::future::pending().await,
         }

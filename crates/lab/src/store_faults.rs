@@ -77,7 +77,11 @@ pub struct FaultyStore {
 impl FaultyStore {
     /// Over `inner`, with at most a barrier before the first submit and one effect that fails.
     #[must_use]
-    pub fn new(inner: Arc<dyn Store>, barrier: Option<BarrierSpec>, fail_effect_once: bool) -> Self {
+    pub fn new(
+        inner: Arc<dyn Store>,
+        barrier: Option<BarrierSpec>,
+        fail_effect_once: bool,
+    ) -> Self {
         let barrier_waits = AtomicBool::new(barrier.is_some());
         let fail_effect = Arc::new(AtomicBool::new(fail_effect_once));
         Self { inner, barrier, barrier_waits, fail_effect }

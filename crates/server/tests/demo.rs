@@ -66,7 +66,8 @@ fn the_reply_vanishes_and_the_record_answers() {
     assert!(last["bytes"].as_str().expect("text").contains("requestState"));
     let second = frames(&directory.join("second.jsonl"));
     let calls = second.iter().filter(|frame| {
-        frame["from"] == "client" && frame["bytes"].as_str().is_some_and(|b| b.contains("tools/call"))
+        frame["from"] == "client"
+            && frame["bytes"].as_str().is_some_and(|b| b.contains("tools/call"))
     });
     assert_eq!(calls.count(), 2, "the status, and the replay that the demo shows");
 }

@@ -157,16 +157,20 @@ impl<'a> Operation<'a> {
         }
         let (_, _, said) = self.settled().next()?;
         if self.has_records && self.recorded != Some(said.state.as_str()) {
-            return Some(format!("{} was acknowledged, {:?} is recorded", said.state, self.recorded));
+            return Some(format!(
+                "{} was acknowledged, {:?} is recorded",
+                said.state, self.recorded
+            ));
         }
         None
     }
 
     fn different_answers(&self) -> Option<String> {
         let (_, _, first) = self.settled().next()?;
-        let other = self.settled().map(|(_, _, outcome)| outcome).find(|outcome| {
-            (&outcome.state, &outcome.result) != (&first.state, &first.result)
-        })?;
+        let other = self
+            .settled()
+            .map(|(_, _, outcome)| outcome)
+            .find(|outcome| (&outcome.state, &outcome.result) != (&first.state, &first.result))?;
         Some(format!("{first:?} and then {other:?}"))
     }
 

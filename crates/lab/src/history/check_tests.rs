@@ -47,8 +47,11 @@ fn applied(call: CallNo, id: i64, fresh: bool) -> Event {
 
 /// Effects as (row, body), and the recorded state.
 fn physical(effects: &[(i64, &str)], state: Option<&str>) -> Physical {
-    let effect =
-        |(id, body): &(i64, &str)| Effect { operation_id: ID.into(), id: *id, digest: digest(body) };
+    let effect = |(id, body): &(i64, &str)| Effect {
+        operation_id: ID.into(),
+        id: *id,
+        digest: digest(body),
+    };
     Physical {
         effects: effects.iter().map(effect).collect(),
         operations: Some(state.map(|state| (ID.into(), state.into())).into_iter().collect()),
@@ -67,8 +70,14 @@ fn good_histories_pass() {
         ("answered", vec![write(0, "a"), applied(0, 1, true)], one.clone()),
         (
             "lost, asked, and sent again",
-            vec![write(0, "a"), lost(0), status(1), applied(1, 1, false), write(2, "a"),
-                 applied(2, 1, false)],
+            vec![
+                write(0, "a"),
+                lost(0),
+                status(1),
+                applied(1, 1, false),
+                write(2, "a"),
+                applied(2, 1, false),
+            ],
             one.clone(),
         ),
         (
@@ -79,8 +88,12 @@ fn good_histories_pass() {
         ("lost, recorded, never asked for", vec![write(0, "a"), lost(0)], one.clone()),
         (
             "two at once, one of them told to wait",
-            vec![write(0, "a"), write(1, "a"), refused(1, "operation_in_progress"),
-                 applied(0, 1, true)],
+            vec![
+                write(0, "a"),
+                write(1, "a"),
+                refused(1, "operation_in_progress"),
+                applied(0, 1, true),
+            ],
             one.clone(),
         ),
         (
@@ -90,20 +103,34 @@ fn good_histories_pass() {
         ),
         (
             "a changed request conflicts",
-            vec![write(0, "a"), applied(0, 1, true), write(1, "b"),
-                 refused(1, "operation_conflict")],
+            vec![
+                write(0, "a"),
+                applied(0, 1, true),
+                write(1, "b"),
+                refused(1, "operation_conflict"),
+            ],
             one.clone(),
         ),
         (
             "the ledger is busy later",
-            vec![write(0, "a"), applied(0, 1, true), write(1, "a"),
-                 refused(1, "store_unavailable")],
+            vec![
+                write(0, "a"),
+                applied(0, 1, true),
+                write(1, "a"),
+                refused(1, "store_unavailable"),
+            ],
             one,
         ),
         (
             "a partial left unfinished",
-            vec![write(0, "a"), lost(0), status(1), returned(1, Saw::Unknown), write(2, "a"),
-                 refused(2, "operation_in_progress")],
+            vec![
+                write(0, "a"),
+                lost(0),
+                status(1),
+                returned(1, Saw::Unknown),
+                write(2, "a"),
+                refused(2, "operation_in_progress"),
+            ],
             physical(&[(1, "a")], Some("in_progress")),
         ),
     ];
