@@ -181,7 +181,10 @@ impl Engine {
                 Ok(Answer::Fresh(record)) => return Ok(Settled::from_committed(*record, false)),
                 Ok(Answer::Replayed(record)) => return Ok(Settled::from_committed(*record, true)),
                 Ok(Answer::Refused(refusal)) => return Err(refusal),
-                Err(StoreError::Closed) => return Err(Refusal::in_progress(id)),
+                Err(error) if !passes(&error) => {
+                    tracing::error!(%error, "an operation was left unfinished; an operator decides");
+                    return Err(Refusal::in_progress(id));
+                }
                 Err(error) => {
                     tracing::warn!(%error, "an operation's last step waits for the ledger");
                     tokio::time::sleep(pause).await;
@@ -225,6 +228,17 @@ impl Engine {
     pub async fn close(&self) -> Result<(), StoreError> {
         self.store.close().await
     }
+}
+
+/// Whether the fault is one of the moment: the same step may succeed later.
+const fn passes(error: &StoreError) -> bool {
+    matches!(
+        error,
+        StoreError::Busy { .. }
+            | StoreError::Full { .. }
+            | StoreError::Io { .. }
+            | StoreError::CommitUnknown
+    )
 }
 
 fn quarantined(id: &OperationId) -> Refusal {

@@ -17,13 +17,13 @@ use counterfoil_core::identity::{BackendId, Caller, Principal, Tenant};
 use counterfoil_core::time::{Lifetimes, Span};
 use counterfoil_engine::Engine;
 use counterfoil_store::Store;
-use counterfoil_store::memory::MemoryStore;
+use counterfoil_store::memory::{MemoryOptions, MemoryStore};
 use counterfoil_store::sqlite::{SqliteOptions, SqliteStore};
 
 use crate::clock::FixedClock;
 use crate::cuts::CutSpec;
 use crate::process::READY;
-use crate::store_faults::{BarrierSpec, FaultyStore};
+use crate::store_faults::{BarrierSpec, Faults, FaultyStore};
 use crate::unguarded;
 
 /// The moment at which the lab's clocks stand unless told otherwise: 2027-01-15T08:00:00Z.
@@ -65,6 +65,9 @@ pub struct ChildOptions {
     /// Wait before the first submit until N processes have come
     #[arg(long, value_name = "DIR:N")]
     pub barrier: Option<BarrierSpec>,
+    /// Wait between the two steps of the first partial until N processes have come
+    #[arg(long, value_name = "DIR:N")]
+    pub finish_barrier: Option<BarrierSpec>,
     /// Let the first effect fail after its insert
     #[arg(long)]
     pub fail_effect_once: bool,
@@ -98,6 +101,7 @@ impl ChildOptions {
             store: StoreKind::Sqlite,
             cut: Vec::new(),
             barrier: None,
+            finish_barrier: None,
             fail_effect_once: false,
             unguarded: false,
         }
@@ -129,6 +133,7 @@ impl ChildOptions {
         option("--store", store.into());
         self.cut.iter().for_each(|cut| option("--cut", cut.to_string()));
         self.barrier.iter().for_each(|barrier| option("--barrier", barrier.to_string()));
+        self.finish_barrier.iter().for_each(|it| option("--finish-barrier", it.to_string()));
         let switches =
             [("--fail-effect-once", self.fail_effect_once), ("--unguarded", self.unguarded)];
         line.extend(switches.into_iter().filter(|(_, on)| *on).map(|(name, _)| name.into()));
@@ -149,8 +154,13 @@ impl ChildOptions {
         let dir = DataDir::prepare(&self.data_dir, None)?;
         let store = self.open_store().await?;
         let keys = keys::load_or_generate(&dir.keys(), None, &store.info().await?)?;
-        let store = FaultyStore::new(store, self.barrier.clone(), self.fail_effect_once);
-        Ok(Engine::open(Arc::new(store), keys, lifetimes).await?)
+        let faults = Faults {
+            submit_barrier: self.barrier.clone(),
+            finish_barrier: self.finish_barrier.clone(),
+            fail_effect_once: self.fail_effect_once,
+        };
+        let store = Arc::new(FaultyStore::new(store, faults));
+        Ok(Engine::open(store, keys, lifetimes).await?)
     }
 
     async fn open_store(&self) -> anyhow::Result<Arc<dyn Store>> {
@@ -160,10 +170,12 @@ impl ChildOptions {
         options.lock_wait = Duration::from_millis(self.lock_wait_ms);
         options.tables = issue_effect::tables();
         Ok(match self.store {
-            StoreKind::Sqlite => Arc::new(SqliteStore::open(options).await?),
+            StoreKind::Sqlite => Arc::new(SqliteStore::open(&options)?),
             StoreKind::Memory => {
-                let backend_id = BackendId::parse(&self.backend_id)?;
-                Arc::new(MemoryStore::new(backend_id, options.clock, options.tables))
+                let mut memory = MemoryOptions::new(BackendId::parse(&self.backend_id)?);
+                memory.clock = options.clock;
+                memory.tables = options.tables;
+                Arc::new(MemoryStore::new(&memory)?)
             }
         })
     }
@@ -186,7 +198,7 @@ pub async fn run(options: &ChildOptions) -> anyhow::Result<()> {
     options.cut.iter().for_each(CutSpec::arm);
     let shutdown = serve::shutdown_signal()?;
     let engine = Arc::new(options.engine().await?);
-    let streams = (tokio::io::stdin(), tokio::io::stdout());
+    let streams = rmcp::transport::stdio_pipes();
     let limits = WireLimits::default();
     if options.unguarded {
         // The ledger was opened for its tables alone.

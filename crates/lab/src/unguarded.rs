@@ -58,7 +58,8 @@ impl Unguarded {
     fn insert(&self, operation_id: &str, title: &str, body: &str) -> rusqlite::Result<i64> {
         let ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
         ledger.execute(
-            "INSERT INTO issues (title, body, operation_id, created_at_ms) VALUES (?, ?, ?, 0)",
+            "INSERT INTO issues (operation_key, title, body, operation_id, created_at_ms)
+             VALUES (zeroblob(16), ?, ?, ?, 0)",
             params![title.as_bytes(), body.as_bytes(), operation_id.as_bytes()],
         )?;
         counterfoil_store::cut_point!("store.after_commit");

@@ -6,9 +6,11 @@
 //! The effect is `impl Effect for Refund`; everything else is what any MCP server has.
 
 use std::borrow::Cow;
+use std::io::Write as _;
 use std::sync::Arc;
 
-use counterfoil::wire::{self, RawCall, StdioTransport, WireLimits, meta};
+use counterfoil::tools::arguments::invalid;
+use counterfoil::wire::{self, RawCall, StdioTransport, WireLimits};
 use counterfoil_core::admission::{Authority, Call};
 use counterfoil_core::fingerprint::{KeyId, KeyRing, Profile, SecretKey};
 use counterfoil_core::identity::{Caller, OperationId, Principal, Tenant, ToolId, ToolVersion};
@@ -67,7 +69,6 @@ struct RefundDesk {
 
 impl RefundDesk {
     async fn refund(&self, raw: &RawCall) -> Result<CallToolResult, Refusal> {
-        let invalid = counterfoil::tools::arguments::invalid;
         let arguments = raw.arguments().cloned().unwrap_or(Value::Null);
         let text = |name| arguments.get(name).and_then(Value::as_str);
         let id = text("operation_id").ok_or_else(|| invalid("give an operation_id"))?;
@@ -153,11 +154,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     std::fs::create_dir(&directory)?;
     let mut options = SqliteOptions::new(directory.join("ledger.db"));
     options.schema = Some(SCHEMA.to_owned());
-    let store = Arc::new(SqliteStore::open(options)?);
+    let store = Arc::new(SqliteStore::open(&options)?);
     let key = SecretKey::from_bytes(b"an example's key, 32 bytes or more")?;
     let keys = KeyRing::new(KeyId(1), [(KeyId(1), key)])?;
     let engine = Arc::new(Engine::open(store, keys, Lifetimes::default()).await?);
-    eprintln!("the ledger is in {}; _meta key: {}", directory.display(), meta::OPERATION);
+    writeln!(std::io::stderr(), "the ledger is in {}", directory.display())?;
 
     let caller =
         Caller { tenant: Tenant::parse("local")?, principal: Principal::parse("example")? };

@@ -11,8 +11,8 @@ class Faults(LabTest):
     """After every fault there is the whole effect with its record, or nothing."""
 
     async def check_exit(self, point, code, request, *, issues, operations, state):
-        """Dies at `point`, checks the rows, and gives the state to go on with."""
-        bench = self.bench()
+        """Dies at `point`, checks the rows, and gives the bench and the state to go on with."""
+        bench = self.bench(name=f"exit-{code}")
         async with bench.serve("--cut", f"{point}=exit:{code}", exit_code=code) as session:
             sealed = await session.ask(request)
             lost = await session.answer(request, sealed)
@@ -24,8 +24,6 @@ class Faults(LabTest):
         """Promise: a death before the commit leaves nothing, and the same request applies once."""
         for point, code in (("store.after_ledger_insert", 71), ("store.after_effect_insert", 72)):
             with self.subTest(point):
-                self.folder = self.folder / str(code)
-                self.folder.mkdir()
                 bench, sealed = await self.check_exit(
                     point, code, issue("op"), issues=0, operations=0, state="applied"
                 )
@@ -37,7 +35,7 @@ class Faults(LabTest):
                 self.check_one_row(bench, "op")
 
     async def test_exit_73_after_the_first_commit_of_a_partial(self):
-        """Promise: an unfinished operation is unknown, is never replayed, and waits for a person."""
+        """Promise: an unfinished operation is unknown, not replayed, and waits for a person."""
         request = issue("op", mode="partial")
         bench, sealed = await self.check_exit(
             "store.after_first_commit", 73, request, issues=1, operations=1, state="in_progress"
@@ -52,7 +50,7 @@ class Faults(LabTest):
         self.check_rows(bench, issues=1, operations=1, state="in_progress")
 
     async def test_a_writer_lock_held_elsewhere(self):
-        """Promise: a busy ledger is a clear error that wrote nothing, and the same ID works later."""
+        """Promise: a busy ledger is a clear error that wrote nothing; the ID works later."""
         bench = self.bench("--lock-wait-ms", "0")
         async with bench.serve() as session:
             state = await session.ask(issue("op"))

@@ -48,6 +48,11 @@ def accepted(body=BODY):
     return types.ElicitResult(action="accept", content={"body": body})
 
 
+async def accepts(_context, _params):
+    """A user who fills every form with the same text."""
+    return accepted()
+
+
 @dataclasses.dataclass
 class Reply:
     """What came back from one call; `kind` is lost | error | asked | result | refused."""
@@ -71,7 +76,7 @@ class Reply:
         operation = (result.meta or {}).get(replies.OPERATION)
         if isinstance(result, types.InputRequiredResult):
             questions = {k: q.params for k, q in (result.input_requests or {}).items()}
-            return cls("asked", operation=operation, state=result.request_state, questions=questions)
+            return cls("asked", {}, operation, result.request_state, questions)
         kind = "refused" if result.is_error else "result"
         return cls(kind, result.structured_content, operation)
 
@@ -161,7 +166,7 @@ class Bench:
         at_ms=0,
         principal="alice",
         revision=MODERN,
-        user=User(accepted()),
+        user=accepts,
         edit=None,
         exit_code=0,
     ):
@@ -188,7 +193,8 @@ class Bench:
                 yield session
         session.frames = replies.read_transcript(place.with_suffix(".jsonl"))
         self._check_end(place, exit_code)
-        replies.check(session.frames, await declared_schemas(self.folder))
+        if "--unguarded" not in self.flags:
+            replies.check(session.frames, await declared_schemas(self.folder))
 
     def _check_end(self, place, exit_code):
         log = place.with_suffix(".log").read_text(encoding="utf-8", errors="replace")

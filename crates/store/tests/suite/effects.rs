@@ -50,7 +50,7 @@ pub enum First {
     /// Makes no row at all.
     NoRow,
     /// Inserts a tag and leaves the rest to the next step.
-    FirstStep,
+    Step,
     /// Inserts a note, then fails.
     FailsAfterInsert,
     /// Inserts a note, then refuses.
@@ -89,7 +89,7 @@ pub fn note(text: &str) -> Probe {
 
 /// An effect of two steps, of which the second and the compensation go as said.
 pub fn two_steps(follow_up: Goes, compensate: Goes) -> Probe {
-    Probe { follow_up, compensate, ..probe(First::FirstStep) }
+    Probe { follow_up, compensate, ..probe(First::Step) }
 }
 
 impl Probe {
@@ -136,7 +136,7 @@ impl LocalEffect for Probe {
             First::NoRow => {
                 Ok(Completion::Whole { row: None, result: StoredResult::from_text("done") })
             }
-            First::FirstStep => {
+            First::Step => {
                 let word = self.text.as_str().into();
                 let id = tx.insert(TAGS, &[("note_id", 0.into()), ("word", word)])?;
                 Ok(Completion::FirstStep { row: EffectRow { table: TAGS, id } })
@@ -181,5 +181,53 @@ impl LocalEffect for Probe {
         self.calls.fetch_add(1, Ordering::SeqCst);
         tx.delete(TAGS, first.id)?;
         go(self.compensate, ())
+    }
+}
+
+/// Makes nothing: refuses with whether a row is there.
+#[derive(Debug, Clone)]
+pub struct Look {
+    pub table: &'static str,
+    pub column: &'static str,
+    pub text: String,
+}
+
+impl LocalEffect for Look {
+    fn apply(
+        &self,
+        tx: &mut dyn EffectTx,
+        _context: &EffectContext<'_>,
+    ) -> Result<Completion, EffectError> {
+        let seen = tx.exists(self.table, self.column, &self.text.as_str().into())?;
+        Err(EffectError::Refused(format!("seen {seen}")))
+    }
+}
+
+type Work = dyn Fn(&mut dyn EffectTx) -> Result<(), EffectError> + Send + Sync;
+
+/// Runs a closure and makes no row of its own.
+#[derive(Clone)]
+pub struct Do(Arc<Work>);
+
+impl std::fmt::Debug for Do {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Do")
+    }
+}
+
+pub fn run(
+    work: impl Fn(&mut dyn EffectTx) -> Result<(), EffectError> + Send + Sync + 'static,
+) -> Do {
+    Do(Arc::new(work))
+}
+
+impl LocalEffect for Do {
+    fn apply(
+        &self,
+        tx: &mut dyn EffectTx,
+        _context: &EffectContext<'_>,
+    ) -> Result<Completion, EffectError> {
+        (self.0)(tx)?;
+        Ok(Completion::Whole { row: None, result: StoredResult::from_text("done") })
     }
 }
