@@ -15,7 +15,7 @@ use counterfoil_core::observation::Snapshot;
 use counterfoil_core::record::{EffectRef, StoredResult};
 use counterfoil_core::time::Timestamp;
 use counterfoil_store::{
-    AuditEvent, Committed, Completion, EffectContext, EffectError, EffectTx, Finish, LedgerInfo,
+    AuditEvent, Committed, Completion, EffectContext, EffectError, EffectTx, Finish, LedgerInfo, LedgerStats,
     LocalEffect, Resolve, Resolved, Store, StoreFuture, Submission,
 };
 
@@ -186,6 +186,14 @@ impl Store for FaultyStore {
 
     fn audit(&self, key: OperationKey) -> StoreFuture<'_, Vec<AuditEvent>> {
         self.inner.audit(key)
+    }
+
+    fn probe(&self) -> StoreFuture<'_, ()> {
+        self.inner.probe()
+    }
+
+    fn stats(&self) -> StoreFuture<'_, LedgerStats> {
+        self.inner.stats()
     }
 
     fn close(&self) -> StoreFuture<'_, ()> {

@@ -8,6 +8,7 @@ use std::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use counterfoil_store::LedgerStats;
 use rmcp::model::CallToolResponse;
 
 use crate::handler::CallError;
@@ -169,13 +170,15 @@ impl Metrics {
             text.family(name, "gauge", help);
             text.sample(&[], gauge.get());
         }
-        text.single_counter(
+        text.single(
             "counterfoil_http_connections_refused_total",
+            "counter",
             "Connections turned away because all places were taken.",
             self.connections_refused.get(),
         );
-        text.single_counter(
+        text.single(
             "counterfoil_http_connections_evicted_total",
+            "counter",
             "Idle connections that made room for new ones.",
             self.connections_evicted.get(),
         );
@@ -185,16 +188,59 @@ impl Metrics {
 }
 
 /// What the ledger says of itself when the metrics are read.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LedgerNumbers {
     /// Whether a write would commit.
     pub(crate) ready: bool,
+    /// `None` if it could not be read: then nothing is said.
+    pub(crate) stats: Option<LedgerStats>,
 }
 
 impl LedgerNumbers {
     fn render(&self, text: &mut Exposition) {
-        text.family("counterfoil_ready", "gauge", "1 if a write would commit now.");
-        text.sample(&[], u8::from(self.ready));
+        text.single(
+            "counterfoil_ready",
+            "gauge",
+            "1 if a write would commit now.",
+            u64::from(self.ready),
+        );
+        let Some(stats) = &self.stats else { return };
+        let numbers = [
+            (
+                "counterfoil_store_commits_total",
+                "counter",
+                "Transactions that were committed.",
+                stats.commits,
+            ),
+            (
+                "counterfoil_store_committed_commands_total",
+                "counter",
+                "Commands in them: divided by the transactions, the size of a batch.",
+                stats.committed_commands,
+            ),
+            (
+                "counterfoil_store_largest_batch",
+                "gauge",
+                "Commands in the largest transaction so far.",
+                stats.largest_batch,
+            ),
+            ("counterfoil_store_bytes", "gauge", "Size of the ledger's file.", stats.file_bytes),
+            (
+                "counterfoil_store_wal_bytes",
+                "gauge",
+                "Size of the write-ahead log beside it.",
+                stats.log_bytes,
+            ),
+            (
+                "counterfoil_operations_unsettled",
+                "gauge",
+                "Operations in progress or in doubt.",
+                stats.unsettled,
+            ),
+        ];
+        for (name, kind, help, value) in numbers {
+            text.single(name, kind, help, value);
+        }
     }
 }
 
@@ -218,8 +264,8 @@ impl Exposition {
         let _ = writeln!(self.0, "{close} {value}");
     }
 
-    fn single_counter(&mut self, name: &'static str, help: &str, value: u64) {
-        self.family(name, "counter", help);
+    fn single(&mut self, name: &'static str, kind: &str, help: &str, value: u64) {
+        self.family(name, kind, help);
         self.sample(&[], value);
     }
 }

@@ -21,6 +21,7 @@ mod readers;
 mod recall;
 mod reserve;
 mod rows;
+mod stats;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -41,12 +42,14 @@ pub use options::SqliteOptions;
 
 use crate::clock::SharedMark;
 use crate::contract::{
-    AuditEvent, Committed, Finish, LedgerInfo, Resolve, Resolved, Store, StoreFuture, Submission,
+    AuditEvent, Committed, Finish, LedgerInfo, LedgerStats, Resolve, Resolved, Store, StoreFuture,
+    Submission,
 };
 use crate::error::StoreError;
 use crate::keys::checks;
 use commands::{Command, Done};
 use readers::{Question, READER_COUNT, READER_WAIT, ReadThread};
+use stats::Counts;
 use writer::{Job, Writer};
 
 /// A ledger in a SQLite file.
@@ -61,6 +64,7 @@ pub struct SqliteStore {
     /// `None` once it is closed.
     queues: Mutex<Option<Queues>>,
     writer: Mutex<Option<JoinHandle<()>>>,
+    counts: Arc<Counts>,
     /// Closed when the writer, the last thread to end, has ended.
     ended: watch::Receiver<()>,
 }
@@ -101,6 +105,7 @@ impl SqliteStore {
         }
         let backend_id = opened.row.backend_id.clone();
         let mut writer = Writer::new(opened.session, backend_id.clone(), options.lock_wait);
+        let counts = writer.counts();
         let writer = spawn("counterfoil-write", &path, move || {
             writer.run(&job_queue);
             // The connection that closes last writes the log back and removes it; two that close
@@ -117,6 +122,7 @@ impl SqliteStore {
             mark,
             queues: Mutex::new(Some(Queues { jobs, questions })),
             writer: Mutex::new(Some(writer)),
+            counts,
             ended,
         })
     }
@@ -193,7 +199,9 @@ impl Store for SqliteStore {
         Box::pin(async move {
             match self.write(Command::Resolve(resolve)).await? {
                 Done::Resolved(resolved) => Ok(resolved),
-                Done::Answer(_) | Done::KeysBound => unreachable!("a Resolve comes to Resolved"),
+                Done::Answer(_) | Done::KeysBound | Done::Probed => {
+                    unreachable!("a Resolve comes to Resolved")
+                }
             }
         })
     }
@@ -205,6 +213,17 @@ impl Store for SqliteStore {
 
     fn audit(&self, key: OperationKey) -> StoreFuture<'_, Vec<AuditEvent>> {
         Box::pin(self.read(move |reply| Question::Audit { key, reply }))
+    }
+
+    fn probe(&self) -> StoreFuture<'_, ()> {
+        Box::pin(async move { self.write(Command::Probe).await.map(|_| ()) })
+    }
+
+    fn stats(&self) -> StoreFuture<'_, LedgerStats> {
+        Box::pin(async move {
+            let unsettled = self.read(|reply| Question::Unsettled { reply }).await?;
+            Ok(self.counts.with_sizes(&self.path, unsettled))
+        })
     }
 
     fn close(&self) -> StoreFuture<'_, ()> {
@@ -232,7 +251,9 @@ impl Drop for SqliteStore {
 fn answered(done: Done) -> Committed {
     match done {
         Done::Answer(answer) => Committed::after_commit(answer),
-        Done::Resolved(_) | Done::KeysBound => unreachable!("a submission comes to an answer"),
+        Done::Resolved(_) | Done::KeysBound | Done::Probed => {
+            unreachable!("a submission comes to an answer")
+        }
     }
 }
 

@@ -8,6 +8,7 @@ mod ledger;
 mod operation;
 mod serve;
 mod store;
+mod token;
 
 use std::ffi::OsString;
 
@@ -50,6 +51,7 @@ enum Command {
     Call(call::CallArgs),
     Operation(operation::OperationArgs),
     Key(key::KeyArgs),
+    Token(token::TokenArgs),
     Store(store::StoreArgs),
     Demo(demo::DemoArgs),
     #[command(hide = true)]
@@ -97,6 +99,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
             Command::Serve(args) => Box::pin(serve::run(args, &env)).await,
             Command::Operation(args) => Box::pin(operation::run(args, &env)).await,
             Command::Key(args) => Box::pin(key::run(args, &env)).await,
+            Command::Token(args) => token::run(args, &env),
             Command::Call(args) => Box::pin(call::run(args)).await,
             Command::Demo(args) => Box::pin(demo::run(args)).await,
             Command::DemoChild(args) => Box::pin(crate::demo::child::run(args)).await,

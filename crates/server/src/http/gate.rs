@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::body::{Body, Bytes, BodyDataStream};
+use axum::body::{Body, BodyDataStream, Bytes};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
@@ -167,8 +167,7 @@ impl Gate {
             self.metrics.count_refused_login(refused.word());
             refused.response()
         })?;
-        let kind =
-            if request.method() == Method::GET { Kind::Stream } else { Kind::Request };
+        let kind = if request.method() == Method::GET { Kind::Stream } else { Kind::Request };
         let taken = self.principals.take(&caller, kind, Instant::now());
         Ok(Entered { caller, taken })
     }
@@ -194,7 +193,8 @@ impl Gate {
         max_bytes: usize,
     ) -> Result<Bytes, Response> {
         let too_large = || {
-            let words = format!("the body has over {max_bytes} bytes, which is the limit; send less");
+            let words =
+                format!("the body has over {max_bytes} bytes, which is the limit; send less");
             let error = ErrorData::parse_error(words, None);
             refuse::and_close(refuse::rpc(StatusCode::PAYLOAD_TOO_LARGE, None, &error))
         };

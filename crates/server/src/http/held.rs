@@ -36,13 +36,9 @@ impl<T: Unpin> HttpBody for HeldBody<T> {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let stopped =
-            self.stop.as_mut().is_some_and(|stop| stop.as_mut().poll(cx).is_ready());
-        let polled = if stopped {
-            Poll::Ready(None)
-        } else {
-            Pin::new(&mut self.body).poll_frame(cx)
-        };
+        let stopped = self.stop.as_mut().is_some_and(|stop| stop.as_mut().poll(cx).is_ready());
+        let polled =
+            if stopped { Poll::Ready(None) } else { Pin::new(&mut self.body).poll_frame(cx) };
         if matches!(polled, Poll::Ready(None | Some(Err(_)))) {
             self.held = None;
         }

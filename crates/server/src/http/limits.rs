@@ -103,7 +103,9 @@ impl std::fmt::Display for Limit {
             Self::InFlight(count) => {
                 write!(f, "{count} requests of this principal are under way, which is the limit")
             }
-            Self::Rate(count) => write!(f, "this principal is limited to {count} requests a second"),
+            Self::Rate(count) => {
+                write!(f, "this principal is limited to {count} requests a second")
+            }
         }
     }
 }
@@ -219,10 +221,10 @@ mod tests {
             take(0).unwrap();
         }
         let limited = take(0).unwrap_err();
-        assert_eq!(limited, Limited {
-            limit: Limit::Rate(4),
-            retry_after: Duration::from_millis(250)
-        });
+        assert_eq!(
+            limited,
+            Limited { limit: Limit::Rate(4), retry_after: Duration::from_millis(250) }
+        );
         assert!(take(249).is_err());
         take(250).unwrap();
         assert!(take(250).is_err());

@@ -126,8 +126,7 @@ impl Listener {
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let limits = &self.limits;
-        let io =
-            TimedIo::new(stream, Arc::clone(state), limits.head_time, limits.write_stall_time);
+        let io = TimedIo::new(stream, Arc::clone(state), limits.head_time, limits.write_stall_time);
         let service = service_fn(|request: Request<Incoming>| {
             let busy = state.begin();
             let mut router = self.router.clone();

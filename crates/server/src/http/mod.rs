@@ -18,6 +18,7 @@ mod limits;
 mod listen;
 mod names;
 mod numbers;
+mod open_files;
 mod refuse;
 mod sessions;
 pub mod tls;
@@ -50,6 +51,7 @@ use sessions::Sessions;
 pub use auth::Auth;
 pub use limits::HttpLimits;
 pub use names::{HostRule, OriginRule};
+pub use open_files::make_room_for;
 
 /// Where MCP is served.
 pub const MCP_PATH: &str = "/mcp";

@@ -32,9 +32,11 @@ impl HostRule {
     /// # Errors
     /// Rule and remedy.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let wrong = || "a host is a name or address, with a port or without: example.com, \
+        let wrong = || {
+            "a host is a name or address, with a port or without: example.com, \
                         example.com:8443, [::1]:8080"
-            .to_owned();
+                .to_owned()
+        };
         if let Ok(address) = text.parse::<IpAddr>() {
             return Ok(Self { host: address.to_string(), port: None });
         }
@@ -57,9 +59,11 @@ impl OriginRule {
     /// # Errors
     /// Rule and remedy.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let wrong = || "an origin is http or https, a host, and a port where it is not the usual \
+        let wrong = || {
+            "an origin is http or https, a host, and a port where it is not the usual \
                         one: https://example.com, http://localhost:6274, http://localhost:*"
-            .to_owned();
+                .to_owned()
+        };
         let (base, any_port) = match text.strip_suffix(":*") {
             Some(base) => (base, true),
             None => (text, false),
@@ -82,9 +86,9 @@ impl Names {
     pub(super) fn new(address: SocketAddr, hosts: &[HostRule], origins: &[OriginRule]) -> Self {
         let own = if address.ip().is_unspecified() { None } else { Some(address.ip().to_string()) };
         let local = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
-        let local = local.into_iter().filter(|_| {
-            address.ip().is_loopback() || address.ip().is_unspecified()
-        });
+        let local = local
+            .into_iter()
+            .filter(|_| address.ip().is_loopback() || address.ip().is_unspecified());
         let own = own.into_iter().chain(local).map(|host| HostRule { host, port: None });
         Self { hosts: own.chain(hosts.iter().cloned()).collect(), origins: origins.to_vec() }
     }
@@ -147,7 +151,8 @@ fn origin_of(text: &str) -> Option<(String, String, u16)> {
     };
     let authority = uri.authority()?;
     // A path makes it something else; the parser itself adds the `/`.
-    if authority.as_str().contains('@') || text.len() != scheme.len() + 3 + authority.as_str().len() {
+    if authority.as_str().contains('@') || text.len() != scheme.len() + 3 + authority.as_str().len()
+    {
         return None;
     }
     let port = match authority.port() {

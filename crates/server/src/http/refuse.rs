@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
+use http::StatusCode;
 use http::header::{
     CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
     X_CONTENT_TYPE_OPTIONS,
 };
-use http::StatusCode;
 use rmcp::model::ErrorData;
 
 use crate::wire::{self, WireId};

@@ -49,6 +49,11 @@ impl Ledger {
         !self.operations.is_empty()
     }
 
+    pub(super) fn unsettled_count(&self) -> u64 {
+        let unsettled = |kept: &&Kept| !kept.record.state.is_terminal();
+        self.operations.values().filter(unsettled).count() as u64
+    }
+
     pub(super) fn key_ids(&self) -> Vec<u32> {
         self.keys.keys().copied().collect()
     }

@@ -56,6 +56,8 @@ pub(super) enum Command {
     Finish(Finish),
     Resolve(Resolve),
     BindKeys(Vec<KeyCheck>),
+    /// Writes what every fresh call writes besides its own.
+    Probe,
 }
 
 /// What a command came to, to be answered after the commit.
@@ -64,6 +66,7 @@ pub(super) enum Done {
     Answer(Answer),
     Resolved(Resolved),
     KeysBound,
+    Probed,
 }
 
 /// How the step after the first commit went.
@@ -89,6 +92,13 @@ impl Session {
                     self.stamp(now);
                 }
                 Ok(Done::KeysBound)
+            }
+            Command::Probe if self.no_room => {
+                Err(Fault::Command(StoreError::Full { path: self.path.clone() }))
+            }
+            Command::Probe => {
+                self.stamp(self.mark.now());
+                Ok(Done::Probed)
             }
         }
     }

@@ -16,6 +16,7 @@ use super::effects::look;
 use super::faults::store_error;
 use super::open::read_ledger_row;
 use super::rows::{Found, find_by_id};
+use super::stats::unsettled_count;
 use crate::clock::SharedMark;
 use crate::contract::{AuditEvent, LedgerInfo};
 use crate::error::StoreError;
@@ -34,6 +35,7 @@ pub(super) enum Question {
     LookUp { tenant: Tenant, operation_id: OperationId, reply: Reply<Snapshot> },
     Audit { key: OperationKey, reply: Reply<Vec<AuditEvent>> },
     Info { reply: Reply<LedgerInfo> },
+    Unsettled { reply: Reply<u64> },
 }
 
 /// One reading thread's state.
@@ -68,6 +70,9 @@ impl ReadThread {
             }
             Question::Info { reply } => {
                 let _ = reply.send(self.in_snapshot(info));
+            }
+            Question::Unsettled { reply } => {
+                let _ = reply.send(self.in_snapshot(unsettled_count));
             }
         }
     }

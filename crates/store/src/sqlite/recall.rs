@@ -26,6 +26,8 @@ pub(super) fn recall(
         Command::Finish(finish) => finished(connection, finish),
         Command::Resolve(said) => resolved(connection, said),
         Command::BindKeys(checks) => bound(connection, checks),
+        // It leaves no mark of its own, and what is asked is whether a commit is acknowledged.
+        Command::Probe => Ok(None),
     };
     found.ok().flatten().ok_or(StoreError::CommitUnknown)
 }
