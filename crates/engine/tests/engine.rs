@@ -79,6 +79,14 @@ impl Store for Flaky {
     fn audit(&self, key: OperationKey) -> StoreFuture<'_, Vec<AuditEvent>> {
         self.inner.audit(key)
     }
+    fn note_cancel(
+        &self,
+        tenant: &Tenant,
+        id: &OperationId,
+        principal: &Principal,
+    ) -> StoreFuture<'_, ()> {
+        self.inner.note_cancel(tenant, id, principal)
+    }
     fn close(&self) -> StoreFuture<'_, ()> {
         self.inner.close()
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use counterfoil_core::fingerprint::KeyRing;
-use counterfoil_core::identity::{BackendId, OperationId, OperationKey, Tenant};
+use counterfoil_core::identity::{BackendId, OperationId, OperationKey, Principal, Tenant};
 use counterfoil_core::observation::Snapshot;
 use counterfoil_core::record::{EffectRef, StoredResult};
 use counterfoil_core::time::Timestamp;
@@ -178,6 +178,15 @@ impl Store for FaultyStore {
 
     fn resolve(&self, resolve: Resolve) -> StoreFuture<'_, Resolved> {
         self.inner.resolve(resolve)
+    }
+
+    fn note_cancel(
+        &self,
+        tenant: &Tenant,
+        operation_id: &OperationId,
+        principal: &Principal,
+    ) -> StoreFuture<'_, ()> {
+        self.inner.note_cancel(tenant, operation_id, principal)
     }
 
     fn look_up(&self, tenant: &Tenant, operation_id: &OperationId) -> StoreFuture<'_, Snapshot> {

@@ -3,14 +3,12 @@
 
 mod common;
 
-use std::fs::File;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use common::{
-    Bench, HeldLock, check_applied, check_observed, check_refused, check_settled, check_unknown,
-    close, product,
+    Bench, HeldLock, SmallDisk, check_applied, check_observed, check_refused, check_settled,
+    check_unknown, close, product,
 };
 use counterfoil_lab::child::ChildOptions;
 use counterfoil_lab::cuts::{CutSpec, End};
@@ -247,43 +245,6 @@ async fn a_settlement_waits_for_a_lock_and_is_not_lost() {
     check_settled(&call.await.expect("no panic"), "partial", 1, PARTIAL, false);
     close(session).await;
     bench.check_rows(1, &[("settle", "partial")]);
-}
-
-/// A small file system of its own. Unmounted when dropped.
-struct SmallDisk(PathBuf);
-
-impl SmallDisk {
-    /// Says why if it cannot be had here.
-    fn mount(path: PathBuf) -> Option<Self> {
-        std::fs::create_dir_all(&path).expect("a mount point can be made");
-        let output = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=4m,mode=700", "counterfoil-lab"])
-            .arg(&path)
-            .output();
-        match output {
-            Ok(output) if output.status.success() => return Some(Self(path)),
-            Ok(output) => eprintln!("{}", String::from_utf8_lossy(&output.stderr).trim()),
-            Err(error) => eprintln!("mount: {error}"),
-        }
-        eprintln!("NOT RUN: a full disk needs a small tmpfs, and none can be mounted here");
-        None
-    }
-
-    /// Takes all the room that is left.
-    fn fill(&self) -> PathBuf {
-        let path = self.0.join("filler");
-        let mut file = File::create(&path).expect("there is room for a name");
-        for size in [1 << 16, 1 << 12, 1] {
-            while file.write_all(&vec![0; size]).is_ok() {}
-        }
-        path
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
-    }
 }
 
 #[tokio::test]

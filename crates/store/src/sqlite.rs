@@ -14,6 +14,7 @@ mod faults;
 mod guard;
 mod keys;
 mod migrations;
+mod notes;
 mod open;
 mod options;
 mod pace;
@@ -32,7 +33,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use counterfoil_core::fingerprint::KeyRing;
-use counterfoil_core::identity::{BackendId, OperationId, OperationKey, Tenant};
+use counterfoil_core::identity::{BackendId, OperationId, OperationKey, Principal, Tenant};
 use counterfoil_core::observation::Snapshot;
 use counterfoil_core::time::Timestamp;
 use tokio::sync::{oneshot, watch};
@@ -48,6 +49,7 @@ use crate::contract::{
 use crate::error::StoreError;
 use crate::keys::checks;
 use commands::{Command, Done};
+use notes::CancelNote;
 use readers::{Question, READER_COUNT, READER_WAIT, ReadThread};
 use stats::Counts;
 use writer::{Job, Writer};
@@ -56,6 +58,20 @@ use writer::{Job, Writer};
 ///
 /// Dropping it commits what was handed over and waits for that; [`Store::close`] does the same
 /// without blocking.
+///
+/// While it is open, no code of the same process may open the file by other means than SQLite:
+/// closing any other handle on it would drop the file locks that SQLite holds (POSIX, `fcntl`).
+///
+/// ```
+/// use counterfoil_store::{SqliteOptions, SqliteStore, Store};
+///
+/// # let directory = tempfile::tempdir()?;
+/// let mut options = SqliteOptions::new(directory.path().join("ledger.db"));
+/// options.lock_wait = std::time::Duration::from_millis(200);
+/// let store = SqliteStore::open(&options)?;
+/// assert!(store.backend_id().as_str().starts_with("bk-"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct SqliteStore {
     path: PathBuf,
@@ -87,6 +103,8 @@ impl SqliteStore {
             path: options.path.clone(),
             cause: error.to_string(),
         })?;
+        // SQLite keeps the log beside the file itself, wherever a symbolic link to it is.
+        let path = std::fs::canonicalize(&path).unwrap_or(path);
         let opened = open::open(options, &path)?;
         let mark = Arc::clone(&opened.session.mark);
         let (alive, ended) = watch::channel(());
@@ -199,11 +217,23 @@ impl Store for SqliteStore {
         Box::pin(async move {
             match self.write(Command::Resolve(resolve)).await? {
                 Done::Resolved(resolved) => Ok(resolved),
-                Done::Answer(_) | Done::KeysBound | Done::Probed => {
-                    unreachable!("a Resolve comes to Resolved")
-                }
+                other => unreachable!("a Resolve comes to Resolved, not {other:?}"),
             }
         })
+    }
+
+    fn note_cancel(
+        &self,
+        tenant: &Tenant,
+        operation_id: &OperationId,
+        principal: &Principal,
+    ) -> StoreFuture<'_, ()> {
+        let note = CancelNote {
+            tenant: tenant.clone(),
+            operation_id: operation_id.clone(),
+            principal: principal.clone(),
+        };
+        Box::pin(async move { self.write(Command::NoteCancel(note)).await.map(|_| ()) })
     }
 
     fn look_up(&self, tenant: &Tenant, operation_id: &OperationId) -> StoreFuture<'_, Snapshot> {
@@ -251,9 +281,7 @@ impl Drop for SqliteStore {
 fn answered(done: Done) -> Committed {
     match done {
         Done::Answer(answer) => Committed::after_commit(answer),
-        Done::Resolved(_) | Done::KeysBound | Done::Probed => {
-            unreachable!("a submission comes to an answer")
-        }
+        other => unreachable!("a submission comes to an answer, not {other:?}"),
     }
 }
 

@@ -164,7 +164,8 @@ async fn execute(
     }
     let effect =
         CreateIssue { title: request.title.clone(), body: body.to_owned(), mode: request.mode };
-    let settled = engine.execute(admitted, Arc::new(effect)).await?;
+    let settled =
+        engine.execute_cancellable(admitted, Arc::new(effect), client.cancellation()).await?;
     Ok(reply::settled(&settled).into())
 }
 

@@ -2,8 +2,9 @@
 //! whose result retention has taken.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use counterfoil_core::limits::MAX_RESULT_BYTES;
 use counterfoil_core::observation::{EffectSeen, Snapshot};
 use counterfoil_core::operation::Verdict;
 use counterfoil_core::record::Record;
@@ -11,6 +12,7 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::commands::{Command, Done, Session};
+use super::connection::WAL_LIMIT_BYTES;
 use super::open::{self, Opened};
 use super::rows::{self, Found};
 use super::writer::{Job, Writer};
@@ -268,4 +270,29 @@ fn durability_is_set_and_asserted() {
     }
     assert!(reader.execute("DELETE FROM keys", []).is_err(), "a reader cannot write");
     assert_eq!(Sqlite::NAME, "sqlite");
+}
+
+#[test]
+fn the_log_is_cut_when_it_has_grown_large() {
+    // Promise: the write-ahead log does not keep the size of its largest moment; a reader that
+    // stands in the way delays that and breaks nothing.
+    let mut bed = bed();
+    let path = bed.factory.options.path.clone();
+    let log_bytes = || std::fs::metadata(open::beside(&path, "-wal")).expect("a log").len();
+    let reader = Connection::open(&path).expect("opens");
+    reader.execute_batch("BEGIN; SELECT count(*) FROM operations").expect("reads");
+    let big = probe(First::Result(MAX_RESULT_BYTES - 2));
+    let commands = (0..5).map(|number| submit(&call(&format!("op-{number}")), &big)).collect();
+    for answer in bed.run(commands) {
+        assert!(matches!(answer, Ok(Done::Answer(Answer::Fresh(_)))));
+    }
+    let large = log_bytes();
+    assert!(large > WAL_LIMIT_BYTES, "{large} bytes");
+    bed.writer.cut_log();
+    assert_eq!(log_bytes(), large, "a reader still needs it");
+    drop(reader);
+    bed.writer.checkpoint_after = Instant::now();
+    bed.writer.cut_log();
+    assert_eq!(log_bytes(), 0);
+    bed.fresh(&call("after"), &note("x"));
 }

@@ -78,7 +78,7 @@ pub(super) struct Writer {
     mark: Arc<SharedMark>,
     path: std::path::PathBuf,
     counts: Arc<Counts>,
-    checkpoint_after: Instant,
+    pub(super) checkpoint_after: Instant,
 }
 
 impl Writer {
@@ -263,7 +263,7 @@ impl Writer {
     }
 
     /// Writes the log back and cuts it once it is large. Readers may prevent it for a while.
-    fn cut_log(&mut self) {
+    pub(super) fn cut_log(&mut self) {
         let Some(session) = &self.session else { return };
         let length = std::fs::metadata(beside(&self.path, "-wal")).map_or(0, |log| log.len());
         if length <= WAL_LIMIT_BYTES || Instant::now() < self.checkpoint_after {

@@ -59,6 +59,8 @@ pub enum First {
     PanicsAfterInsert,
     /// Names a row that it did not make.
     NamesNothing,
+    /// Names a row of the ledger's own.
+    NamesLedger,
     /// Gives a result of so many bytes.
     Result(usize),
 }
@@ -154,6 +156,7 @@ impl LocalEffect for Probe {
                 go(Goes::Panics, Completion::Whole { row: None, result: created(0) })
             }
             First::NamesNothing => Ok(whole(EffectRow { table: NOTES, id: 4711 })),
+            First::NamesLedger => Ok(whole(EffectRow { table: "ledger", id: 1 })),
             First::Result(length) => Ok(Completion::Whole {
                 row: None,
                 result: StoredResult::from_text(&"x".repeat(length)),

@@ -8,6 +8,7 @@
 
 pub mod admission;
 pub mod calls;
+pub mod cancelling;
 pub mod clock;
 pub mod concurrency;
 pub mod effects;
