@@ -6,7 +6,6 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use clap::{ArgGroup, Args};
 use counterfoil_store::{Clock as _, SystemClock};
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::UsageError;
@@ -84,7 +83,7 @@ async fn over_http(
         _ => None,
     };
     let auth = auth(address, settings)?;
-    let listener = TcpListener::bind(address).await.with_context(|| {
+    let listener = http::bind(address).with_context(|| {
         format!("the server cannot listen on {address}; give --http another address or port")
     })?;
     let bound = listener.local_addr().context("the listener has no address")?;

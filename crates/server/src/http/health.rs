@@ -67,7 +67,8 @@ pub(super) async fn metrics(State(health): State<Arc<Health>>, request: Request)
     // What the metrics cannot tell now they leave out: the rest is still worth reading.
     let stats = tokio::time::timeout(PROBE_LIMIT, health.engine.stats()).await;
     let numbers = LedgerNumbers { ready, stats: stats.ok().and_then(Result::ok) };
-    let mut response = refuse::plain(StatusCode::OK, health.metrics.render(&numbers));
+    let text = health.metrics.render(&numbers);
+    let mut response = refuse::plain(StatusCode::OK, text.trim_end());
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response

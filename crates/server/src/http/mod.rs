@@ -35,7 +35,7 @@ use axum::routing::get;
 use counterfoil_engine::Engine;
 use http::StatusCode;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_util::sync::CancellationToken;
@@ -71,6 +71,22 @@ pub struct HttpOptions {
     pub tls: Option<Arc<ServerConfig>>,
     /// How long a stopping server lets requests end.
     pub drain_limit: Duration,
+}
+
+/// Connections that the system holds for us until they are accepted, in count; the system may have
+/// a lower limit of its own (`net.core.somaxconn`). Past it a new one waits for a second or more.
+const BACKLOG: u32 = 4096;
+
+/// Listens on an address. Must be called within a tokio runtime.
+///
+/// # Errors
+/// [`io::Error`] if the address is taken or not this machine's.
+pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // A server that starts again must not wait for the connections of the one before.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// Serves until `shutdown` is cancelled; then lets requests end, and returns. The ledger stays
