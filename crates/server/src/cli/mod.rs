@@ -47,7 +47,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Serve(serve::ServeArgs),
+    // Boxed: it has every setting.
+    Serve(Box<serve::ServeArgs>),
     Call(call::CallArgs),
     Operation(operation::OperationArgs),
     Key(key::KeyArgs),
@@ -96,7 +97,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         .context("the process cannot start its threads")?;
     let ended = runtime.block_on(async {
         match cli.command {
-            Command::Serve(args) => Box::pin(serve::run(args, &env)).await,
+            Command::Serve(args) => Box::pin(serve::run(*args, &env)).await,
             Command::Operation(args) => Box::pin(operation::run(args, &env)).await,
             Command::Key(args) => Box::pin(key::run(args, &env)).await,
             Command::Token(args) => token::run(args, &env),

@@ -151,7 +151,8 @@ mod tests {
             bearer(&headers).map(|token| token.map(str::to_owned))
         };
         let token = |text: &str| Ok(Some(text.to_owned()));
-        let cases: &[(&[&[u8]], Result<Option<String>, Refused>)] = &[
+        type Case<'a> = (&'a [&'a [u8]], Result<Option<String>, Refused>);
+        let cases: &[Case<'_>] = &[
             (&[], Ok(None)),
             (&[b"Bearer cf_a-B9"], token("cf_a-B9")),
             (&[b"bEARER cf_a"], token("cf_a")),

@@ -2,7 +2,7 @@
 //! passes carries its caller and its lossless form with it.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::body::{Body, BodyDataStream, Bytes};
 use axum::extract::{Request, State};
@@ -70,7 +70,7 @@ pub(super) async fn pass(State(gate): State<Arc<Gate>>, request: Request, next: 
     let passed = gate.answer(request, next, &mut method).await;
     let (mut response, holds, is_stream) = match passed {
         Ok(passed) => (passed.response, (passed.permit, passed.session), passed.is_stream),
-        Err(response) => (response, (None, None), false),
+        Err(response) => (*response, (None, None), false),
     };
     gate.metrics.count_request(method.as_deref(), response.status().as_u16());
     refuse::mark(&mut response);
@@ -99,7 +99,7 @@ impl Gate {
         request: Request,
         next: Next,
         method: &mut Option<String>,
-    ) -> Result<Passed, Response> {
+    ) -> Result<Passed, Box<Response>> {
         let entered = self.enter(&request)?;
         let (parts, body) = request.into_parts();
         if parts.method != Method::POST {
@@ -112,26 +112,26 @@ impl Gate {
         let read = self.read(&parts.headers, body, max_bytes).await;
         let bytes = match (read, &entered.taken) {
             (Ok(bytes), _) => bytes,
-            (Err(_), Err(limited)) => return Err(too_many(limited, None)),
+            (Err(_), Err(limited)) => return Err(too_many(limited, None).into()),
             (Err(response), Ok(_)) => return Err(response),
         };
         let message = wire::read_body(&bytes, &self.limits.json).map_err(|refused| {
             tracing::debug!(code = refused.code, "refused a body");
-            refuse::json(StatusCode::BAD_REQUEST, refused.reply)
+            Box::new(refuse::json(StatusCode::BAD_REQUEST, refused.reply))
         })?;
         let call = match &message {
             Message::Request(call) => Some(call),
             _ => None,
         };
         *method = call.map(|call| call.method.clone());
-        let permit = entered.taken.map_err(|limited| self.limited(&limited, call))?;
+        let permit = entered.taken.map_err(|limited| Box::new(self.limited(&limited, call)))?;
         match &message {
             Message::IgnoredNotification => {
-                return Err(refuse::plain(StatusCode::ACCEPTED, "ignored"));
+                return Err(refuse::plain(StatusCode::ACCEPTED, "ignored").into());
             }
             Message::UnreadableReply => {
                 let error = ErrorData::invalid_request("this answers no request of ours", None);
-                return Err(refuse::rpc(StatusCode::BAD_REQUEST, None, &error));
+                return Err(refuse::rpc(StatusCode::BAD_REQUEST, None, &error).into());
             }
             Message::Request(_) | Message::Message => {}
         }
@@ -152,20 +152,21 @@ impl Gate {
     }
 
     /// Everything that is checked before anything of a body is read.
-    fn enter(&self, request: &Request) -> Result<Entered, Response> {
+    fn enter(&self, request: &Request) -> Result<Entered, Box<Response>> {
         if request.uri().query().is_some() {
             self.metrics.count_refused_login("query");
             return Err(refuse::and_close(refuse::plain(
                 StatusCode::BAD_REQUEST,
                 "this endpoint takes no query string; a token belongs into the header \
                  Authorization, and one that was sent in a URL should be revoked",
-            )));
+            ))
+            .into());
         }
         self.names.check(request.uri(), request.headers())?;
         let caller = self.auth.caller(request.headers(), Right::Tools, self.engine.now());
         let caller = caller.map_err(|refused| {
             self.metrics.count_refused_login(refused.word());
-            refused.response()
+            Box::new(refused.response())
         })?;
         let kind = if request.method() == Method::GET { Kind::Stream } else { Kind::Request };
         let taken = self.principals.take(&caller, kind, Instant::now());
@@ -178,8 +179,8 @@ impl Gate {
         entered: Entered,
         request: Request,
         next: Next,
-    ) -> Result<Passed, Response> {
-        let permit = entered.taken.map_err(|limited| too_many(&limited, None))?;
+    ) -> Result<Passed, Box<Response>> {
+        let permit = entered.taken.map_err(|limited| Box::new(too_many(&limited, None)))?;
         let is_stream = request.method() == Method::GET;
         let (session, _) = self.session(&entered.caller, request.headers(), None).await?;
         let response = next.run(request).await;
@@ -191,12 +192,12 @@ impl Gate {
         headers: &HeaderMap,
         body: Body,
         max_bytes: usize,
-    ) -> Result<Bytes, Response> {
+    ) -> Result<Bytes, Box<Response>> {
         let too_large = || {
             let words =
                 format!("the body has over {max_bytes} bytes, which is the limit; send less");
             let error = ErrorData::parse_error(words, None);
-            refuse::and_close(refuse::rpc(StatusCode::PAYLOAD_TOO_LARGE, None, &error))
+            Box::new(refuse::and_close(refuse::rpc(StatusCode::PAYLOAD_TOO_LARGE, None, &error)))
         };
         let announced = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
         let announced = announced.and_then(|length| length.parse::<usize>().ok());
@@ -209,12 +210,12 @@ impl Gate {
             Ok(Err(Unread::TooLarge)) => Err(too_large()),
             Ok(Err(Unread::Broken)) => {
                 let words = "the body ended before its end";
-                Err(refuse::and_close(refuse::plain(StatusCode::BAD_REQUEST, words)))
+                Err(refuse::and_close(refuse::plain(StatusCode::BAD_REQUEST, words)).into())
             }
             Err(_) => {
                 let seconds = self.limits.body_time.as_secs_f64();
                 let words = format!("the body did not arrive within {seconds} s; nothing was done");
-                Err(refuse::and_close(refuse::plain(StatusCode::REQUEST_TIMEOUT, words)))
+                Err(refuse::and_close(refuse::plain(StatusCode::REQUEST_TIMEOUT, words)).into())
             }
         }
     }
@@ -225,7 +226,7 @@ impl Gate {
         caller: &Caller,
         headers: &HeaderMap,
         call: Option<&BodyRequest>,
-    ) -> Result<(Option<InUse>, Option<Reservation>), Response> {
+    ) -> Result<(Option<InUse>, Option<Reservation>), Box<Response>> {
         let id = call.map(|call| &call.id);
         let opens = call.is_some_and(|call| call.method == "initialize");
         versions::check(headers, id, opens)?;
@@ -236,7 +237,7 @@ impl Gate {
                     // The same whether there is none or it is another's.
                     let words = "there is no such session, or it has ended: initialize again";
                     let error = ErrorData::invalid_request(words, None);
-                    Err(refuse::rpc(StatusCode::NOT_FOUND, id, &error))
+                    Err(refuse::rpc(StatusCode::NOT_FOUND, id, &error).into())
                 }
             },
             None if opens => match self.sessions.reserve(caller).await {
@@ -246,7 +247,7 @@ impl Gate {
                                  use protocol version 2026-07-28, which needs none";
                     let error = ErrorData::internal_error(words, None);
                     let response = refuse::rpc(StatusCode::SERVICE_UNAVAILABLE, id, &error);
-                    Err(refuse::retry_after(response, std::time::Duration::from_secs(1)))
+                    Err(refuse::retry_after(response, Duration::from_secs(1)).into())
                 }
             },
             None => Ok((None, None)),

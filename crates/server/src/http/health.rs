@@ -54,7 +54,7 @@ pub(super) async fn ready(State(health): State<Arc<Health>>) -> Response {
 /// `GET /metrics`: the counts, for Prometheus.
 pub(super) async fn metrics(State(health): State<Arc<Health>>, request: Request) -> Response {
     if let Err(refused) = health.names.check(request.uri(), request.headers()) {
-        return refused;
+        return *refused;
     }
     if health.metrics_need_token {
         let now = health.engine.now();

@@ -94,7 +94,7 @@ impl Names {
     }
 
     /// Refuses a request to another name, or from a page of another origin.
-    pub(super) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Response> {
+    pub(super) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Box<Response>> {
         self.check_host(uri, headers)?;
         let mut values = headers.get_all(ORIGIN).iter();
         let Some(origin) = values.next() else { return Ok(()) };
@@ -113,10 +113,11 @@ impl Names {
             StatusCode::FORBIDDEN,
             "requests from pages of this origin are not allowed; an operator can allow one with \
              the setting http.allowed_origins",
-        )))
+        ))
+        .into())
     }
 
-    fn check_host(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Response> {
+    fn check_host(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Box<Response>> {
         let mut values = headers.get_all(HOST).iter();
         let host = values.next().map(|value| value.to_str().unwrap_or_default());
         let host = host.or_else(|| uri.authority().map(Authority::as_str));
@@ -126,7 +127,8 @@ impl Names {
             return Err(refuse::and_close(refuse::plain(
                 StatusCode::BAD_REQUEST,
                 "the header Host must come once and be the name by which the server is reached",
-            )));
+            ))
+            .into());
         };
         let (host, port) = (plain_host(authority.host()), authority.port_u16());
         if self.hosts.iter().any(|rule| rule.allows(&host, port)) {
@@ -136,7 +138,8 @@ impl Names {
             StatusCode::FORBIDDEN,
             "this server is not known by the name in Host; an operator can add the name with the \
              setting http.allowed_hosts",
-        )))
+        ))
+        .into())
     }
 }
 

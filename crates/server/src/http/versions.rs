@@ -19,7 +19,11 @@ pub(super) const VERSION_HEADER: HeaderName = HeaderName::from_static("mcp-proto
 /// # Errors
 /// The answer: 400 with -32022 for a revision that is not served, -32020 for a header that does
 /// not say one, or is missing inside of a session.
-pub(super) fn check(headers: &HeaderMap, id: Option<&WireId>, opens: bool) -> Result<(), Response> {
+pub(super) fn check(
+    headers: &HeaderMap,
+    id: Option<&WireId>,
+    opens: bool,
+) -> Result<(), Box<Response>> {
     if opens {
         return Ok(());
     }
@@ -28,7 +32,7 @@ pub(super) fn check(headers: &HeaderMap, id: Option<&WireId>, opens: bool) -> Re
         None if headers.contains_key(SESSION_HEADER) => {
             let words = "the header MCP-Protocol-Version is missing; after initialize every \
                          request names the version that was agreed on";
-            Err(mismatch(id, words))
+            Err(mismatch(id, words).into())
         }
         None => Ok(()),
         Some(version) if served.iter().any(|known| known.as_str() == version) => Ok(()),
@@ -40,7 +44,7 @@ pub(super) fn check(headers: &HeaderMap, id: Option<&WireId>, opens: bool) -> Re
                 format!("this protocol version is not served; use one of {}", known.join(", ")),
                 Some(json!({ "requested": requested, "supported": known })),
             );
-            Err(refuse::rpc(StatusCode::BAD_REQUEST, id, &error))
+            Err(refuse::rpc(StatusCode::BAD_REQUEST, id, &error).into())
         }
     }
 }
@@ -53,7 +57,7 @@ pub(super) fn check(headers: &HeaderMap, id: Option<&WireId>, opens: bool) -> Re
 pub(super) fn session_id<'a>(
     headers: &'a HeaderMap,
     id: Option<&WireId>,
-) -> Result<Option<&'a str>, Response> {
+) -> Result<Option<&'a str>, Box<Response>> {
     one(headers, &SESSION_HEADER, id)
 }
 
@@ -61,12 +65,12 @@ fn one<'a>(
     headers: &'a HeaderMap,
     name: &HeaderName,
     id: Option<&WireId>,
-) -> Result<Option<&'a str>, Response> {
+) -> Result<Option<&'a str>, Box<Response>> {
     let mut values = headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
     match (value.to_str(), values.next()) {
         (Ok(value), None) => Ok(Some(value)),
-        _ => Err(mismatch(id, &format!("the header {name} must come once and be ASCII"))),
+        _ => Err(mismatch(id, &format!("the header {name} must come once and be ASCII")).into()),
     }
 }
 

@@ -1,6 +1,5 @@
 //! Alive, ready, and counted.
 
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -10,6 +9,7 @@ use serde_json::json;
 
 use crate::client::{Request, WATCHDOG};
 use crate::gated::GatedStore;
+use crate::mounts;
 use crate::server::{Server, Start};
 
 #[tokio::test]
@@ -41,8 +41,8 @@ async fn ready_means_that_a_write_would_commit() {
 async fn a_disk_that_fills_up_while_serving_is_told_and_gets_over() {
     // Promise: the same with a real file on a real file system that is really full.
     let room = tempfile::tempdir().expect("a temporary directory");
-    let Some(_mounted) = tmpfs(room.path()) else { return };
-    let mut options = SqliteOptions::new(&room.path().join("ledger.db"));
+    let Some(_mounted) = mounts::tmpfs(room.path(), "8m") else { return };
+    let mut options = SqliteOptions::new(room.path().join("ledger.db"));
     options.tables = issue_effect::tables();
     let store = Arc::new(SqliteStore::open(&options).expect("there is room for it"));
     let server = Start { store, ..Start::default() }.run().await;
@@ -127,27 +127,4 @@ async fn until_ready(server: &Server, ready: bool) {
         }
     };
     tokio::time::timeout(WATCHDOG, reached).await.expect("it never came to that");
-}
-
-/// A small file system; it goes with the value. Where none can be mounted, that is said.
-fn tmpfs(path: &std::path::Path) -> Option<Mounted> {
-    let mounted = Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=8m,mode=0700", "tmpfs"])
-        .arg(path)
-        .output();
-    match mounted {
-        Ok(output) if output.status.success() => Some(Mounted(path.to_owned())),
-        _ => {
-            println!("NOT TESTED: no tmpfs can be mounted here; run the tests as root");
-            None
-        }
-    }
-}
-
-struct Mounted(std::path::PathBuf);
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
-    }
 }

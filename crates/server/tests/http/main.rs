@@ -11,6 +11,7 @@ mod headers;
 mod health;
 mod legacy;
 mod limits;
+mod mounts;
 mod server;
 mod tls;
 mod wire;

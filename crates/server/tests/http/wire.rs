@@ -21,15 +21,10 @@ fn raw(body: impl Into<Vec<u8>>) -> Request {
         .with("Mcp-Name", "create_issue")
 }
 
-#[tokio::test]
-async fn what_is_ambiguous_or_broken_is_refused_with_its_id_and_nothing_is_stored() {
-    // Promise: no byte of a bad body is guessed at; the connection goes on, and the same operation
-    // ID is still free afterwards.
-    let server = Server::start().await;
-    let token = server.token("alice");
-    let id = "0123456789abcdef";
+/// Name, body, expected code and expected request ID.
+fn bad_bodies(id: &str) -> Vec<(&'static str, Request, i64, Value)> {
     let deep = format!("{}1{}", "[".repeat(200), "]".repeat(200));
-    let cases: Vec<(&str, Request, i64, Value)> = vec![
+    vec![
         (
             "duplicate key",
             with_arguments(&format!(
@@ -85,9 +80,18 @@ async fn what_is_ambiguous_or_broken_is_refused_with_its_id_and_nothing_is_store
             json!(7),
         ),
         ("an answer to nothing", raw(r#"{"jsonrpc":"2.0","result":{}}"#), -32600, Value::Null),
-    ];
+    ]
+}
+
+#[tokio::test]
+async fn what_is_ambiguous_or_broken_is_refused_with_its_id_and_nothing_is_stored() {
+    // Promise: no byte of a bad body is guessed at; the connection goes on, and the same operation
+    // ID is still free afterwards.
+    let server = Server::start().await;
+    let token = server.token("alice");
+    let id = "0123456789abcdef";
     let mut client = server.connect().await;
-    for (name, request, code, request_id) in cases {
+    for (name, request, code, request_id) in bad_bodies(id) {
         let reply = client.ask(&request.by(&token)).await;
         assert_eq!((reply.status, reply.code()), (400, Some(code)), "{name}: {}", reply.text());
         let told = reply.json().get("id").cloned().unwrap_or(Value::Null);
