@@ -4,7 +4,7 @@
 mod common;
 
 use common::{
-    Bench, LAB, check_applied, check_raw_applied, check_raw_refused, check_refused,
+    Bench, LAB, check_applied, check_raw_applied, check_raw_refused, check_refused, check_settled,
     check_state_refused, close, product_server,
 };
 use counterfoil_lab::child::ChildOptions;
@@ -266,14 +266,16 @@ async fn a_clock_behind_the_record_turns_nothing_back() {
     let late = ChildOptions { clock_ms: early.clock_ms + 3_600_000, ..early.clone() };
     for (options, issue) in [(&early, &old), (&late, &new)] {
         let session = bench.open(options, MODERN).await;
-        session.caller().create_issue(issue).await.content();
+        let made = session.caller().create_issue(issue).await;
+        assert_eq!(made.content()["replayed"], false);
         close(session).await;
     }
     let session = bench.open(&early, MODERN).await;
     let caller = session.caller();
     let reply = caller.call("create_issue", old.arguments()).await;
     check_refused(&reply, "operation_retention_expired", "status_only");
-    caller.create_issue(&Issue::new("newest", "t", "b")).await.content();
+    let newest = caller.create_issue(&Issue::new("newest", "t", "b")).await;
+    check_settled(&newest, "applied", 3, "created 3", false);
     let status = caller.status("newest").await;
     assert_eq!(status.content()["observedAt"], "2027-01-15T09:00:00.000Z");
     close(session).await;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use common::{Bench, check_raw_applied};
+use common::{Bench, check_raw_applied, note};
 use counterfoil::serve;
 use counterfoil::wire::WireLimits;
 use counterfoil_lab::child::ChildOptions;
@@ -163,7 +163,8 @@ async fn a_cancellation_takes_back_at_most_the_reply() {
             Comes::Beside => beside[reply_count] += 1,
         }
     }
-    eprintln!("of the open races {} got no reply, {} got one", beside[0], beside[1]);
+    let [silent, answered] = beside;
+    note(&format!("of the open races {silent} got no reply, {answered} got one"));
     let rows = bench.rows();
     assert_eq!((rows.count("issues"), rows.count("operations")), (RACES, RACES));
     assert!(rows.states().values().all(|state| state == "applied"));

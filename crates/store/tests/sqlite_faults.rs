@@ -64,6 +64,25 @@ async fn a_lock_held_elsewhere_is_told_at_once() {
 }
 
 #[tokio::test]
+async fn a_ledger_opens_beside_a_held_lock() {
+    // Promise: a server that only comes back, with tables and keys that are there, waits for
+    // nobody; it can look, and is told Busy where it would write.
+    let bench = bed(|options| options.lock_wait = Duration::ZERO);
+    let keys = suite::calls::ring(&[(1, 1)]);
+    bench.store.bind_keys(&keys).await.expect("new keys");
+    let record = bench.fresh(&call("op-1"), &note("body")).await;
+    bench.store.close().await.expect("closes");
+    let _other = hold_lock(&bench.factory.options.path);
+    let store = SqliteStore::open(&bench.factory.options).expect("opens");
+    store.bind_keys(&keys).await.expect("nothing to write");
+    let both = suite::calls::ring(&[(1, 1), (2, 2)]);
+    let error = store.bind_keys(&both).await.expect_err("busy");
+    assert!(matches!(error, StoreError::Busy { .. }), "{error}");
+    let found = store.look_up(&call("op-1").tenant(), &call("op-1").operation_id()).await;
+    assert!(matches!(found, Ok(Snapshot::Found { record: kept, .. }) if *kept == record));
+}
+
+#[tokio::test]
 async fn everyone_who_waits_behind_a_lock_is_told() {
     // Promise: no caller of a batch is left without an answer when its transaction cannot begin.
     let bench = bed(|options| options.lock_wait = Duration::from_millis(20));
@@ -151,6 +170,43 @@ fn two_servers_on_one_file_do_not_starve_each_other() {
     assert!(report.is_sound(), "{report:?}");
     let commits: usize = done.iter().map(|count| count.load(Ordering::SeqCst)).sum();
     assert_eq!(report.operations_count, 4 * commits as u64);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_busy_server_lets_a_quiet_one_in() {
+    // Promise: while a server with many callers commits without pause, another one's commits each
+    // wait for a few of its transactions, not for luck. Counted in commits, not in time.
+    const CALLERS: usize = 32;
+    const COMMITS: usize = 200;
+    let bench = Bed::new();
+    let busy = Arc::new(SqliteStore::open(&bench.factory.options).expect("opens"));
+    let (made, enough) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let mut callers = JoinSet::new();
+    for caller in 0..CALLERS {
+        let (busy, made, enough) = (Arc::clone(&busy), Arc::clone(&made), Arc::clone(&enough));
+        callers.spawn(async move {
+            let mut number = 0;
+            while !enough.load(Ordering::SeqCst) {
+                let call = call(&format!("busy-{caller}-{number}"));
+                busy.submit(call.with(note("x"))).await.expect("commits");
+                made.fetch_add(1, Ordering::SeqCst);
+                number += 1;
+            }
+        });
+    }
+    let mut overtaken = Vec::with_capacity(COMMITS);
+    for number in 0..COMMITS {
+        let before = made.load(Ordering::SeqCst);
+        bench.fresh(&call(&format!("quiet-{number}")), &note("x")).await;
+        overtaken.push(made.load(Ordering::SeqCst) - before);
+    }
+    enough.store(true, Ordering::SeqCst);
+    while let Some(ended) = callers.join_next().await {
+        ended.expect("no commit failed");
+    }
+    overtaken.sort_unstable();
+    let p99 = overtaken[COMMITS * 99 / 100];
+    assert!(p99 <= 20 * CALLERS, "the busy server made {p99} commits during one of the other's");
 }
 
 #[tokio::test]

@@ -197,6 +197,11 @@ pub(crate) fn called_tools(transcript: &Path) -> Vec<String> {
     calls.map(|call| call["params"]["name"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
+/// Says something to whoever runs the tests, whether they pass or not.
+pub(crate) fn note(words: &str) {
+    writeln!(std::io::stderr(), "{words}").expect("stderr is open");
+}
+
 /// Whether the long form of the tests was asked for.
 pub(crate) fn full() -> bool {
     std::env::var("COUNTERFOIL_TEST_FULL").is_ok_and(|value| value == "1")
@@ -269,10 +274,10 @@ impl SmallDisk {
             .output();
         match output {
             Ok(output) if output.status.success() => return Some(Self(path)),
-            Ok(output) => eprintln!("{}", String::from_utf8_lossy(&output.stderr).trim()),
-            Err(error) => eprintln!("mount: {error}"),
+            Ok(output) => note(String::from_utf8_lossy(&output.stderr).trim()),
+            Err(error) => note(&format!("mount: {error}")),
         }
-        eprintln!("NOT RUN: this needs a small tmpfs, and none can be mounted here");
+        note("NOT RUN: this needs a small tmpfs, and none can be mounted here");
         None
     }
 

@@ -1,6 +1,7 @@
 //! By which name a server is reached, and from which pages: the checks that keep a browser from
 //! being used against it (MCP 2026-07-28, Streamable HTTP, Security Warning).
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use axum::response::Response;
@@ -71,6 +72,28 @@ impl OriginRule {
         let (scheme, host, port) = origin_of(base).ok_or_else(wrong)?;
         Ok(Self { scheme, host, port: (!any_port).then_some(port) })
     }
+}
+
+impl fmt::Display for HostRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&in_brackets(&self.host))?;
+        self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
+    }
+}
+
+impl fmt::Display for OriginRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}:", self.scheme, in_brackets(&self.host))?;
+        match self.port {
+            Some(port) => write!(f, "{port}"),
+            None => f.write_str("*"),
+        }
+    }
+}
+
+/// An IPv6 address as it stands before a port.
+fn in_brackets(host: &str) -> String {
+    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
 }
 
 /// What a server lets through.
@@ -256,5 +279,11 @@ mod tests {
             assert!(OriginRule::parse(text).is_err(), "{text:?}");
         }
         assert_eq!(HostRule::parse("::1"), HostRule::parse("[::1]"));
+        for text in ["a.example", "a.example:1", "[::1]", "[::1]:80"] {
+            assert_eq!(HostRule::parse(text).unwrap().to_string(), text);
+        }
+        for text in ["https://a.example:443", "http://[::1]:*"] {
+            assert_eq!(OriginRule::parse(text).unwrap().to_string(), text);
+        }
     }
 }

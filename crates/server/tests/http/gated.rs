@@ -8,8 +8,8 @@ use counterfoil_core::identity::{BackendId, OperationId, OperationKey, Principal
 use counterfoil_core::observation::Snapshot;
 use counterfoil_core::time::Timestamp;
 use counterfoil_store::{
-    AuditEvent, Committed, Finish, LedgerInfo, LedgerStats, Resolve, Resolved, Store, StoreError,
-    StoreFuture, Submission,
+    AuditEvent, Committed, Finish, KeyUsage, LedgerInfo, LedgerStats, ListQuery, Page, Resolve,
+    Resolved, Store, StoreError, StoreFuture, Submission,
 };
 use tokio::sync::Semaphore;
 
@@ -106,6 +106,14 @@ impl Store for GatedStore {
 
     fn look_up(&self, tenant: &Tenant, operation_id: &OperationId) -> StoreFuture<'_, Snapshot> {
         self.inner.look_up(tenant, operation_id)
+    }
+
+    fn list(&self, query: ListQuery) -> StoreFuture<'_, Page> {
+        self.inner.list(query)
+    }
+
+    fn keys_in_use(&self) -> StoreFuture<'_, Vec<KeyUsage>> {
+        self.inner.keys_in_use()
     }
 
     fn audit(&self, key: OperationKey) -> StoreFuture<'_, Vec<AuditEvent>> {

@@ -13,13 +13,18 @@ use tokio::sync::oneshot;
 
 use super::commands::set_aside;
 use super::effects::look;
-use super::faults::store_error;
+use super::faults::{Fault, store_error};
+use super::key_usage::Counted;
+use super::keys::unknown;
+use super::list::{PAGE_UNITS, list};
 use super::open::read_ledger_row;
 use super::rows::{Found, find_by_id};
 use super::stats::unsettled_count;
 use crate::clock::SharedMark;
 use crate::contract::{AuditEvent, LedgerInfo};
 use crate::error::StoreError;
+use crate::keys::KeyCheck;
+use crate::listing::{KeyUsage, ListQuery, Page};
 
 /// How many threads read.
 pub(super) const READER_COUNT: usize = 2;
@@ -32,10 +37,33 @@ type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 /// A question, and whoever waits for the answer.
 #[derive(Debug)]
 pub(super) enum Question {
-    LookUp { tenant: Tenant, operation_id: OperationId, reply: Reply<Snapshot> },
-    Audit { key: OperationKey, reply: Reply<Vec<AuditEvent>> },
-    Info { reply: Reply<LedgerInfo> },
-    Unsettled { reply: Reply<u64> },
+    LookUp {
+        tenant: Tenant,
+        operation_id: OperationId,
+        reply: Reply<Snapshot>,
+    },
+    List {
+        query: ListQuery,
+        reply: Reply<Page>,
+    },
+    KeysInUse {
+        reply: Reply<Vec<KeyUsage>>,
+    },
+    Audit {
+        key: OperationKey,
+        reply: Reply<Vec<AuditEvent>>,
+    },
+    Info {
+        reply: Reply<LedgerInfo>,
+    },
+    /// Whether the ledger knows all of these keys already.
+    KnowsKeys {
+        checks: Vec<KeyCheck>,
+        reply: Reply<bool>,
+    },
+    Unsettled {
+        reply: Reply<u64>,
+    },
 }
 
 /// One reading thread's state.
@@ -65,11 +93,23 @@ impl ReadThread {
             Question::LookUp { tenant, operation_id, reply } => {
                 let _ = reply.send(self.in_snapshot(|c| self.look_up(c, &tenant, &operation_id)));
             }
+            Question::List { query, reply } => {
+                let _ = reply.send(self.in_snapshot(|c| {
+                    self.note_times(c)?;
+                    list(c, &query, PAGE_UNITS)
+                }));
+            }
+            Question::KeysInUse { reply } => {
+                let _ = reply.send(self.keys_in_use());
+            }
             Question::Audit { key, reply } => {
                 let _ = reply.send(self.in_snapshot(|c| audit(c, key)));
             }
             Question::Info { reply } => {
                 let _ = reply.send(self.in_snapshot(info));
+            }
+            Question::KnowsKeys { checks, reply } => {
+                let _ = reply.send(self.knows_keys(&checks));
             }
             Question::Unsettled { reply } => {
                 let _ = reply.send(self.in_snapshot(unsettled_count));
@@ -96,11 +136,7 @@ impl ReadThread {
         tenant: &Tenant,
         id: &OperationId,
     ) -> rusqlite::Result<Snapshot> {
-        if let Ok(row) = read_ledger_row(connection)? {
-            // So that no observation is dated before what it has seen, whoever wrote it.
-            self.mark.raise(row.high_water);
-            self.mark.set_horizon(row.horizon);
-        }
+        self.note_times(connection)?;
         Ok(match find_by_id(connection, tenant, id)? {
             Found::Kept(kept) if kept.record.operation_id == *id => {
                 let effect = look(connection, kept.record.effect.as_ref())?;
@@ -112,6 +148,31 @@ impl ReadThread {
                 Snapshot::Quarantined
             }
         })
+    }
+
+    /// So that no observation is dated before what it has seen, whoever wrote it.
+    fn note_times(&self, connection: &Connection) -> rusqlite::Result<()> {
+        if let Ok(row) = read_ledger_row(connection)? {
+            self.mark.raise(row.high_water);
+            self.mark.set_horizon(row.horizon);
+        }
+        Ok(())
+    }
+
+    fn keys_in_use(&self) -> Result<Vec<KeyUsage>, StoreError> {
+        let now = self.mark.now();
+        let mut counted = Counted::default();
+        while self.in_snapshot(|c| counted.count_stretch(c, now))? {}
+        Ok(counted.into_usage())
+    }
+
+    fn knows_keys(&self, checks: &[KeyCheck]) -> Result<bool, StoreError> {
+        let now = self.mark.now();
+        self.in_snapshot(|connection| match unknown(connection, &self.path, checks, now) {
+            Ok(unknown) => Ok(Ok(unknown.is_empty())),
+            Err(Fault::Command(refused)) => Ok(Err(refused)),
+            Err(Fault::Sqlite(error)) => Err(error),
+        })?
     }
 }
 

@@ -4,10 +4,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use counterfoil_core::admission::{Decision, LedgerTime, decide};
 use counterfoil_core::limits::MAX_RESULT_BYTES;
 use counterfoil_core::observation::{EffectSeen, Snapshot};
 use counterfoil_core::operation::Verdict;
 use counterfoil_core::record::Record;
+use counterfoil_core::refusal::Refusal;
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
@@ -251,6 +253,16 @@ fn a_command_that_fails_beneath_its_effect_leaves_no_tenant() {
     bed.fresh(&TestCall { id: "op-2".into(), ..call }, &note("body"));
     let report = check(&bed.factory.options.path).expect("a ledger");
     assert!(report.is_sound(), "{report:?}");
+}
+
+#[test]
+fn a_record_found_under_a_shared_digest_is_a_conflict() {
+    // Promise: a call whose ID only shares its digest with another's record never meets it.
+    let mut bed = bed();
+    let record = bed.fresh(&call("op-1"), &note("body"));
+    let time = LedgerTime { now: record.created_at, horizon: record.created_at };
+    let found = decide(&call("op-2").admit(), Some(&record), time);
+    assert_eq!(found, Decision::Refuse(Refusal::conflict(call("op-2").operation_id())));
 }
 
 #[test]
