@@ -265,7 +265,8 @@ pub struct LedgerInfo {
 /// Counts and sizes of a ledger.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LedgerStats {
-    /// Operations that are in progress or in doubt, in count.
+    /// Operations that are in progress or in doubt, in count. A large ledger is counted in parts, so
+    /// it may be some looks old.
     pub unsettled: u64,
     /// Transactions that this process has committed, in count.
     pub commits: u64,

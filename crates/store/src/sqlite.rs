@@ -31,7 +31,7 @@ mod writer;
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use counterfoil_core::fingerprint::KeyRing;
@@ -54,7 +54,7 @@ use crate::listing::{KeyUsage, ListQuery, Page};
 use commands::{Command, Done};
 use notes::CancelNote;
 use readers::{Question, READER_COUNT, READER_WAIT, ReadThread};
-use stats::Counts;
+use stats::{Counts, Round};
 use writer::{Job, Writer};
 
 /// The version of the ledger's schema that this library makes and knows.
@@ -93,6 +93,7 @@ pub struct SqliteStore {
     queues: Mutex<Option<Queues>>,
     writer: Mutex<Option<JoinHandle<()>>>,
     counts: Arc<Counts>,
+    round: Mutex<Round>,
     /// Closed when the writer, the last thread to end, has ended.
     ended: watch::Receiver<()>,
 }
@@ -153,6 +154,7 @@ impl SqliteStore {
             queues: Mutex::new(Some(Queues { jobs, questions })),
             writer: Mutex::new(Some(writer)),
             counts,
+            round: Mutex::default(),
             ended,
         })
     }
@@ -187,6 +189,10 @@ impl SqliteStore {
     ) -> Result<(), StoreError> {
         let queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         send(queues.as_ref().ok_or(StoreError::Closed)?)
+    }
+
+    fn lock_round(&self) -> MutexGuard<'_, Round> {
+        self.round.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The threads work off their queues and end.
@@ -278,7 +284,10 @@ impl Store for SqliteStore {
 
     fn stats(&self) -> StoreFuture<'_, LedgerStats> {
         Box::pin(async move {
-            let unsettled = self.read(|reply| Question::Unsettled { reply }).await?;
+            let after = self.lock_round().after();
+            let behind = after.clone();
+            let slice = self.read(|reply| Question::Slice { after: behind, reply }).await?;
+            let unsettled = self.lock_round().add(&after, slice);
             Ok(self.counts.with_sizes(&self.path, unsettled))
         })
     }

@@ -134,8 +134,8 @@ impl HttpSettings {
         let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
         let limits = &self.limits;
         match key {
-            Key::HttpAllowedHosts => Some(with_commas(&self.allowed_hosts)),
-            Key::HttpAllowedOrigins => Some(with_commas(&self.allowed_origins)),
+            Key::HttpAllowedHosts => with_commas(&self.allowed_hosts),
+            Key::HttpAllowedOrigins => with_commas(&self.allowed_origins),
             Key::HttpNoAuth => self.no_auth.map(|LocalOnly| LocalOnly::WORD.to_owned()),
             Key::HttpMaxConnections => Some(limits.max_connections.to_string()),
             Key::HttpMaxInFlight => Some(limits.max_in_flight.to_string()),
@@ -149,6 +149,8 @@ impl HttpSettings {
     }
 }
 
-fn with_commas(values: &[impl fmt::Display]) -> String {
-    values.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+/// `None` for an empty list.
+fn with_commas(values: &[impl fmt::Display]) -> Option<String> {
+    let texts: Vec<_> = values.iter().map(ToString::to_string).collect();
+    (!texts.is_empty()).then(|| texts.join(", "))
 }

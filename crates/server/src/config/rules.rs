@@ -144,7 +144,7 @@ fn list<T>(value: &Value, parse: impl Fn(&str) -> Result<T, String>) -> Checked<
         Value::Text(text) => {
             text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(parse).collect()
         }
-        other => Err(wanted_text(other, "a list with commas")),
+        other => Err(wanted_text(other, "a list here, separated by commas,")),
     }
 }
 

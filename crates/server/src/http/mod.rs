@@ -19,6 +19,7 @@ mod listen;
 mod names;
 mod numbers;
 mod open_files;
+mod pages;
 mod refuse;
 mod sessions;
 pub mod tls;
@@ -34,6 +35,7 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 use counterfoil_engine::Engine;
 use http::StatusCode;
+use rmcp::ServerHandler;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio_rustls::TlsAcceptor;
@@ -103,7 +105,15 @@ pub async fn serve(
     let address = listener.local_addr()?;
     let metrics = Arc::new(Metrics::default());
     let sdk = CancellationToken::new();
-    let router = router(&engine, address, &options, &metrics, &shutdown, &sdk);
+    let handler = Handler::over_http(Arc::clone(&engine), shutdown.clone(), Arc::clone(&metrics));
+    let router = router(
+        handler,
+        &engine,
+        address,
+        &options,
+        &metrics,
+        &Ends { stopping: &shutdown, sdk: &sdk },
+    );
     let listening = listen::Listener {
         router,
         tls: options.tls.map(TlsAcceptor::from),
@@ -122,13 +132,21 @@ pub async fn serve(
     Ok(())
 }
 
+/// What ends a server.
+struct Ends<'a> {
+    /// No new work is taken.
+    stopping: &'a CancellationToken,
+    /// What is under way is given up.
+    sdk: &'a CancellationToken,
+}
+
 fn router(
+    handler: impl ServerHandler + Clone,
     engine: &Arc<Engine>,
     address: SocketAddr,
     options: &HttpOptions,
     metrics: &Arc<Metrics>,
-    stopping: &CancellationToken,
-    sdk: &CancellationToken,
+    ends: &Ends<'_>,
 ) -> Router {
     let limits = &options.limits;
     let names = Names::new(address, &options.allowed_hosts, &options.allowed_origins);
@@ -142,7 +160,7 @@ fn router(
         sessions: Arc::clone(&sessions),
         metrics: Arc::clone(metrics),
         engine: Arc::clone(engine),
-        stopping: stopping.clone(),
+        stopping: ends.stopping.clone(),
     });
     let health = Arc::new(Health {
         engine: Arc::clone(engine),
@@ -150,20 +168,20 @@ fn router(
         names,
         metrics: Arc::clone(metrics),
         metrics_need_token: !address.ip().is_loopback(),
-        stopping: stopping.clone(),
+        stopping: ends.stopping.clone(),
         last: tokio::sync::Mutex::default(),
     });
-    let handler = Handler::over_http(Arc::clone(engine), stopping.clone(), Arc::clone(metrics));
     // Names, origins and lengths are the gate's to check, before anything is read.
     let config = StreamableHttpServerConfig::default()
         .disable_allowed_hosts()
         .with_json_response(true)
         .with_max_request_body_bytes(limits.json.max_bytes)
-        .with_cancellation_token(sdk.clone());
+        .with_cancellation_token(ends.sdk.clone());
     let mcp = StreamableHttpService::new(move || Ok(handler.clone()), sessions, config);
     let mcp = Router::new()
         .route_service(MCP_PATH, mcp)
-        .route_layer(from_fn_with_state(gate, gate::pass));
+        .route_layer(from_fn_with_state(Arc::clone(&gate), gate::pass))
+        .route_layer(from_fn_with_state(gate, pages::admit));
     Router::new()
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
@@ -178,3 +196,6 @@ fn router(
             )
         })
 }
+
+#[cfg(test)]
+mod tests;

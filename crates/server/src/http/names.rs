@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use axum::response::Response;
 use http::header::{HOST, ORIGIN};
 use http::uri::{Authority, Uri};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::refuse;
 
@@ -116,12 +116,17 @@ impl Names {
         Self { hosts: own.chain(hosts.iter().cloned()).collect(), origins: origins.to_vec() }
     }
 
-    /// Refuses a request to another name, or from a page of another origin.
-    pub(super) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Box<Response>> {
+    /// Refuses a request to another name, or from a page of another origin. Gives back the origin
+    /// that is allowed, if the request comes from a page.
+    pub(super) fn check(
+        &self,
+        uri: &Uri,
+        headers: &HeaderMap,
+    ) -> Result<Option<HeaderValue>, Box<Response>> {
         self.check_host(uri, headers)?;
         let mut values = headers.get_all(ORIGIN).iter();
-        let Some(origin) = values.next() else { return Ok(()) };
-        let origin = origin.to_str().ok().filter(|_| values.next().is_none()).and_then(origin_of);
+        let Some(value) = values.next() else { return Ok(None) };
+        let origin = value.to_str().ok().filter(|_| values.next().is_none()).and_then(origin_of);
         let allowed = origin.is_some_and(|(scheme, host, port)| {
             self.origins.iter().any(|rule| {
                 rule.scheme == scheme
@@ -130,7 +135,7 @@ impl Names {
             })
         });
         if allowed {
-            return Ok(());
+            return Ok(Some(value.clone()));
         }
         Err(refuse::and_close(refuse::plain(
             StatusCode::FORBIDDEN,
@@ -210,7 +215,7 @@ mod tests {
 
     fn status(names: &Names, headers: &HeaderMap) -> u16 {
         let checked = names.check(&Uri::from_static("/mcp"), headers);
-        checked.map_or_else(|response| response.status().as_u16(), |()| 200)
+        checked.map_or_else(|response| response.status().as_u16(), |_| 200)
     }
 
     #[test]

@@ -98,6 +98,40 @@ async fn a_request_without_its_metadata_names_what_is_missing() {
 }
 
 #[tokio::test]
+async fn pages_of_an_allowed_origin_can_call_and_others_are_told_nothing() {
+    // Promise: a browser learns what it must know to let an allowed page call; its question needs
+    // no token and does nothing, and the call itself needs one.
+    let server = Start { origins: &["https://app.example"], ..Start::default() }.run().await;
+    let token = server.token("alice");
+    let ask = |origin: &str| {
+        Request { method: "OPTIONS", body: Vec::new(), ..good() }
+            .with("Origin", origin)
+            .with("Access-Control-Request-Method", "POST")
+            .with("Access-Control-Request-Headers", "authorization,mcp-method")
+    };
+    let reply = server.ask(&ask("https://app.example")).await;
+    assert_eq!(reply.status, 204);
+    for (name, value) in [
+        ("access-control-allow-origin", "https://app.example"),
+        ("access-control-allow-headers", "authorization,mcp-method"),
+        ("access-control-allow-methods", "POST, GET, DELETE"),
+        ("vary", "Origin"),
+    ] {
+        assert_eq!(reply.header(name), Some(value));
+    }
+    let foreign = server.ask(&ask("https://evil.example")).await;
+    assert_eq!((foreign.status, foreign.header("access-control-allow-origin")), (403, None));
+    let without = server.ask(&good().with("Origin", "https://app.example")).await;
+    assert_eq!(without.status, 401);
+    assert_eq!(without.header("access-control-allow-origin"), Some("https://app.example"));
+    let reply = server.ask(&good().with("Origin", "https://app.example").by(&token)).await;
+    assert_eq!(reply.state(), "applied");
+    assert_eq!(reply.header("access-control-allow-origin"), Some("https://app.example"));
+    assert_eq!(server.ask(&good().by(&token)).await.header("access-control-allow-origin"), None);
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn strange_names_pages_and_urls_get_nothing() {
     // Promise: a browser cannot be used against the server, and a token in a URL is refused even
     // if the header has a good one.

@@ -11,7 +11,7 @@ use crate::gated::GatedStore;
 use crate::server::{Server, Start};
 
 const ID: &str = "0123456789abcdef";
-const SHORT: Duration = Duration::from_millis(150);
+const SHORT: Duration = Duration::from_millis(400);
 
 fn list() -> Request {
     Request::modern(&json!(9), "tools/list", json!({}))

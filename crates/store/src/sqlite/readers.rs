@@ -19,7 +19,7 @@ use super::keys::unknown;
 use super::list::{PAGE_UNITS, list};
 use super::open::read_ledger_row;
 use super::rows::{Found, find_by_id};
-use super::stats::unsettled_count;
+use super::stats::{Slice, slice};
 use crate::clock::SharedMark;
 use crate::contract::{AuditEvent, LedgerInfo};
 use crate::error::StoreError;
@@ -61,8 +61,9 @@ pub(super) enum Question {
         checks: Vec<KeyCheck>,
         reply: Reply<bool>,
     },
-    Unsettled {
-        reply: Reply<u64>,
+    Slice {
+        after: Vec<u8>,
+        reply: Reply<Slice>,
     },
 }
 
@@ -111,8 +112,8 @@ impl ReadThread {
             Question::KnowsKeys { checks, reply } => {
                 let _ = reply.send(self.knows_keys(&checks));
             }
-            Question::Unsettled { reply } => {
-                let _ = reply.send(self.in_snapshot(unsettled_count));
+            Question::Slice { after, reply } => {
+                let _ = reply.send(self.in_snapshot(|c| slice(c, &after)));
             }
         }
     }
