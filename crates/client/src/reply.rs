@@ -3,7 +3,7 @@
 use counterfoil_core::consumer::{Action, Belief, Effect, Submission};
 use counterfoil_core::identity::OperationId;
 use counterfoil_core::observation::ObservedState;
-use counterfoil_core::refusal::Retry;
+use counterfoil_core::refusal::{Code, Retry};
 use rmcp::ServiceError;
 use rmcp::model::{CallToolResult, ErrorData, MetaObject};
 use serde::Deserialize;
@@ -203,6 +203,10 @@ pub(crate) fn input_missing(operation_id: Option<OperationId>, names: Vec<String
 
 fn refuse(operation_id: Option<OperationId>, refused: Refused) -> Finished {
     let (submission, effect) = match refused.retry {
+        // Another request has the ID, and what that one did is open.
+        _ if refused.code == Code::OperationConflict.as_str() => {
+            (Submission::NotAdmitted, Effect::Unknown)
+        }
         Retry::None | Retry::NewOperation => (Submission::NotAdmitted, Effect::NotApplied),
         // This call did nothing; whether an earlier one did is open.
         Retry::StatusOnly => (Submission::NotAdmitted, Effect::Unknown),

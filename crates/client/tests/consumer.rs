@@ -41,7 +41,7 @@ async fn a_first_leg_that_is_answered_is_passed_on() {
         (
             "conflict",
             one(Do::Reply(refusal("operation_conflict", "none")), vec![]),
-            "refused operation_conflict: not_applied; writes 1, asks 0",
+            "refused operation_conflict: unknown; writes 1, asks 0",
         ),
         (
             "in progress",

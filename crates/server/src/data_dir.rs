@@ -155,8 +155,9 @@ impl DataDir {
         path: &Path,
         vouched: Option<OnlyThisHost>,
     ) -> Result<Self, DataDirError> {
-        // Again, now that every link on the way exists.
+        // Again, now that every link on the way exists; the ledger itself may be one too.
         mounts::check(mount_table, path, vouched)?;
+        mounts::check(mount_table, &path.join(LEDGER_FILE), vouched)?;
         probe(path).map_err(|cause| DataDirError::NotWritable { path: path.to_owned(), cause })?;
         Ok(Self { path: path.to_owned() })
     }
@@ -228,6 +229,25 @@ mod tests {
         let error = DataDir::prepare_on(table, &absent, Some(OnlyThisHost)).expect_err("nfs");
         check(error, "lies on `nfs4`");
         assert!(!absent.exists(), "nothing is made on an unsafe file system");
+    }
+
+    #[test]
+    fn a_link_does_not_carry_the_ledger_to_an_unsafe_file_system() {
+        // Promise: it is the ledger that must not lie on a network file system, wherever the
+        // directory is that names it.
+        let scratch = tempfile::tempdir().expect("a temporary directory");
+        let root = scratch.path().canonicalize().expect("exists");
+        let (data, filer) = (root.join("data"), root.join("filer"));
+        fs::create_dir(&data).and_then(|()| fs::create_dir(&filer)).expect("made");
+        let table = format!(
+            "1 0 0:1 / / rw - ext4 /dev/a rw\n2 1 0:2 / {} rw - nfs4 filer:/ rw\n",
+            filer.display()
+        );
+        DataDir::prepare_on(table.as_bytes(), &data, None).expect("local");
+        fs::write(filer.join("ledger.db"), "x").expect("written");
+        std::os::unix::fs::symlink(filer.join("ledger.db"), data.join(LEDGER_FILE)).expect("made");
+        let error = DataDir::prepare_on(table.as_bytes(), &data, None).expect_err("nfs");
+        assert!(error.to_string().contains("lies on `nfs4`"), "{error}");
     }
 
     #[test]

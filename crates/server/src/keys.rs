@@ -424,13 +424,20 @@ fn create(dir: &Path, name: &str, bytes: &[u8]) -> Result<bool, KeysError> {
     made.map_err(|cause| io_error(&file, "written", cause))
 }
 
+/// Writes a new file under a name that nothing has: a leftover of a crash may be a second name of
+/// the very key.
 fn write_beside(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
-    let temporary = dir.join(format!(".{name}.{}", std::process::id()));
+    let number = getrandom::u64().map_err(|error| io::Error::other(error.to_string()))?;
+    let temporary = dir.join(format!(".{name}.{number:016x}"));
     let mut options = OpenOptions::new();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    Ok(temporary)
+    let mut file = options.write(true).create_new(true).mode(0o600).open(&temporary)?;
+    match file.write_all(bytes).and_then(|()| file.sync_all()) {
+        Ok(()) => Ok(temporary),
+        Err(cause) => {
+            let _ = fs::remove_file(&temporary);
+            Err(cause)
+        }
+    }
 }
 
 fn random_bytes() -> Result<Zeroizing<[u8; MIN_KEY_BYTES]>, KeysError> {

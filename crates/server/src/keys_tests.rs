@@ -184,6 +184,20 @@ fn keys_are_distributed_then_activated() {
 }
 
 #[test]
+fn what_a_crash_left_beside_a_key_never_costs_the_key() {
+    // Promise: no key is ever replaced, not even where a process with this one's number (in a
+    // container it is always 1) died between giving a new key its name and dropping the first.
+    let dir = Dir::new();
+    let path = dir.path();
+    dir.put("1.key", GOOD, 0o600).put("active", "1\n", 0o600);
+    let left = path.join(format!(".1.key.{}", std::process::id()));
+    fs::hard_link(path.join("1.key"), left).expect("linked");
+    let taken = generate(&path, Some(KeyId(1)), None);
+    assert!(matches!(taken, Err(KeysError::Exists { .. })), "{taken:?}");
+    assert_eq!(fs::read_to_string(path.join("1.key")).expect("read"), GOOD);
+}
+
+#[test]
 fn what_is_listed_tells_nothing_of_a_key() {
     // Promise: `key list` and debug output never hold key material.
     let dir = Dir::new();

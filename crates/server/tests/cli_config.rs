@@ -69,6 +69,24 @@ fn every_mistake_is_told_at_once() {
 }
 
 #[test]
+fn settings_that_lead_nowhere_are_no_good_settings() {
+    // Promise: where nothing says where the ledger is, the check says so, as a start would.
+    let nowhere = |bench: Bench| {
+        bench
+            .with_env("COUNTERFOIL_DATA_DIR", "")
+            .with_env("HOME", "")
+            .with_env("XDG_DATA_HOME", "")
+    };
+    let empty = nowhere(Bench::new()).run(&["config", "check"]).failed(2);
+    assert!(empty.stderr.contains("the path is empty"), "{}", empty.stderr);
+    let lost = nowhere(Bench::new()).without_env("COUNTERFOIL_DATA_DIR");
+    let refused = lost.run(&["config", "check"]).failed(2);
+    assert!(refused.stderr.contains("no data directory"), "{}", refused.stderr);
+    let memory = lost.run(&["config", "check", "--store", "memory"]).done();
+    assert!(memory.stdout.contains("data_dir"), "{}", memory.stdout);
+}
+
+#[test]
 fn each_shell_gets_a_script_that_completes_what_is_shown() {
     // Promise: completion offers every command, and nothing that is hidden.
     let bench = Bench::new();

@@ -16,6 +16,7 @@ use counterfoil_core::time::Timestamp;
 use crate::effect::LocalEffect;
 use crate::error::StoreError;
 use crate::listing::{KeyUsage, ListQuery, Page};
+use crate::retention::{Purge, Purged, RetentionState};
 
 /// The future of a store's answer.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
@@ -134,6 +135,34 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// # Errors
     /// [`StoreError`] if the store could not be read.
     fn stats(&self) -> StoreFuture<'_, LedgerStats>;
+
+    /// How retention stands. Writes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store could not be read.
+    fn retention(&self) -> StoreFuture<'_, RetentionState>;
+
+    /// Looks at the clocks, moves the horizon, and purges one batch in one transaction: results
+    /// whose retention has ended, and tombstones below the horizon. Nothing is purged while the
+    /// clock is stopped. A purge is upkeep and no step of an operation: it leaves a count in the
+    /// ledger and no audit event.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store failed; whatever is left is purged by the next call.
+    fn purge(&self, purge: Purge) -> StoreFuture<'_, Purged>;
+
+    /// Counts what purging to the end would purge now. Writes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store could not be read.
+    fn count_due(&self, purge: Purge) -> StoreFuture<'_, Purged>;
+
+    /// Takes an operator's word that the ledger's time is right: purges go on by it. Who said so,
+    /// and when, stays on record.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store failed; saying it again is safe.
+    fn confirm_clock(&self, who: &str) -> StoreFuture<'_, RetentionState>;
 
     /// Stops taking commands, commits what is queued, and closes. Later calls get
     /// [`StoreError::Closed`].

@@ -12,6 +12,7 @@ pub mod error;
 mod keys;
 pub mod listing;
 pub mod memory;
+pub mod retention;
 pub mod sqlite;
 mod steps;
 #[cfg(test)]
@@ -35,4 +36,5 @@ pub use effect::{
 pub use error::{OpenRefused, StoreError};
 pub use listing::{Cursor, KeyUsage, ListQuery, Page};
 pub use memory::{MemoryOptions, MemoryStore};
+pub use retention::{ClockConfirmed, ClockJump, Purge, Purged, RetentionState};
 pub use sqlite::{SqliteOptions, SqliteStore};

@@ -3,6 +3,7 @@
 
 mod ledger;
 mod list;
+mod purge;
 mod rows;
 
 use std::path::PathBuf;
@@ -22,6 +23,7 @@ use crate::effect::TableSpec;
 use crate::error::{OpenRefused, StoreError};
 use crate::keys::checks;
 use crate::listing::{KeyUsage, ListQuery, Page};
+use crate::retention::{Purge, Purged, RetentionState};
 use crate::tables::Tables;
 use ledger::Ledger;
 
@@ -184,6 +186,23 @@ impl Store for MemoryStore {
                 Ok(LedgerStats { unsettled: ledger.unsettled_count(), ..LedgerStats::default() })
             })
         })
+    }
+
+    fn retention(&self) -> StoreFuture<'_, RetentionState> {
+        Box::pin(async move { self.with(|ledger, mark| Ok(ledger.retention(mark))) })
+    }
+
+    fn purge(&self, purge: Purge) -> StoreFuture<'_, Purged> {
+        Box::pin(async move { self.with(|ledger, mark| Ok(ledger.purge(&purge, mark))) })
+    }
+
+    fn count_due(&self, purge: Purge) -> StoreFuture<'_, Purged> {
+        Box::pin(async move { self.with(|ledger, mark| Ok(ledger.count_due(&purge, mark))) })
+    }
+
+    fn confirm_clock(&self, who: &str) -> StoreFuture<'_, RetentionState> {
+        let who = who.to_owned();
+        Box::pin(async move { self.with(|ledger, mark| Ok(ledger.confirm_clock(&who, mark))) })
     }
 
     fn close(&self) -> StoreFuture<'_, ()> {

@@ -9,6 +9,7 @@ mod commands;
 mod connection;
 mod create;
 mod declared;
+mod due;
 mod effects;
 mod faults;
 mod guard;
@@ -20,13 +21,16 @@ mod notes;
 mod open;
 mod options;
 mod pace;
+mod purge;
 mod readers;
 mod recall;
 mod reserve;
+mod retention;
 mod rows;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod upkeep;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -51,7 +55,9 @@ use crate::contract::{
 use crate::error::StoreError;
 use crate::keys::checks;
 use crate::listing::{KeyUsage, ListQuery, Page};
+use crate::retention::{Purge, Purged, RetentionState};
 use commands::{Command, Done};
+use due::Place;
 use notes::CancelNote;
 use readers::{Question, READER_COUNT, READER_WAIT, ReadThread};
 use stats::{Counts, Round};
@@ -96,6 +102,8 @@ pub struct SqliteStore {
     round: Mutex<Round>,
     /// Closed when the writer, the last thread to end, has ended.
     ended: watch::Receiver<()>,
+    /// How far the tombstones were looked through.
+    place: Mutex<Place>,
 }
 
 #[derive(Debug)]
@@ -156,6 +164,7 @@ impl SqliteStore {
             counts,
             round: Mutex::default(),
             ended,
+            place: Mutex::default(),
         })
     }
 
@@ -289,6 +298,28 @@ impl Store for SqliteStore {
             let slice = self.read(|reply| Question::Slice { after: behind, reply }).await?;
             let unsettled = self.lock_round().add(&after, slice);
             Ok(self.counts.with_sizes(&self.path, unsettled))
+        })
+    }
+
+    fn retention(&self) -> StoreFuture<'_, RetentionState> {
+        Box::pin(self.retention_state())
+    }
+
+    fn purge(&self, purge: Purge) -> StoreFuture<'_, Purged> {
+        Box::pin(self.purge_batch(purge))
+    }
+
+    fn count_due(&self, purge: Purge) -> StoreFuture<'_, Purged> {
+        Box::pin(self.count_all_due(purge))
+    }
+
+    fn confirm_clock(&self, who: &str) -> StoreFuture<'_, RetentionState> {
+        let who = who.to_owned();
+        Box::pin(async move {
+            match self.write(Command::ConfirmClock(who)).await? {
+                Done::Upkeep(upkeep) => Ok(upkeep.state(&self.mark)),
+                other => unreachable!("a confirmation comes to the upkeep, not {other:?}"),
+            }
         })
     }
 

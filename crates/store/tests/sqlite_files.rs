@@ -13,7 +13,8 @@ use counterfoil_core::observation::Snapshot;
 use counterfoil_core::time::Timestamp;
 use counterfoil_store::sqlite::{CheckReport, check};
 use counterfoil_store::{
-    Column, ColumnKind, OpenRefused, SqliteOptions, SqliteStore, Store, StoreError, TableSpec,
+    Answer, Column, ColumnKind, OpenRefused, SqliteOptions, SqliteStore, Store, StoreError,
+    TableSpec,
 };
 use rusqlite::Connection;
 use suite::calls::{call, ring};
@@ -200,7 +201,7 @@ fn a_newer_schema_opens_only_what_it_allows() {
     assert!(check(&options.path).expect("compatible").is_sound());
     set(9, 5);
     let expected =
-        OpenRefused::Schema { path: options.path.clone(), version: 9, min_compatible: 5, known: 1 };
+        OpenRefused::Schema { path: options.path.clone(), version: 9, min_compatible: 5, known: 2 };
     assert_eq!(refused(&options), expected);
     assert_eq!(check(&options.path), Err(expected.clone()));
     assert!(expected.to_string().contains("use a newer counterfoil"), "{expected}");
@@ -464,4 +465,32 @@ fn the_clock_of_a_copied_ledger_does_not_go_back() {
     assert_eq!(store.now(), Timestamp::from_ms(mark));
     clock.pass(Duration::from_secs(1));
     assert_eq!(store.now(), Timestamp::from_ms(mark + 1_000));
+}
+
+#[tokio::test]
+async fn a_damaged_index_opens_no_door_to_a_second_effect() {
+    // Promise: a flipped bit anywhere is seen before it makes an old ID new.
+    let mut bench = used().await;
+    let path = &bench.factory.options.path;
+    let key = call("whole").operation_id().index_key().bytes;
+    let mut bytes = fs::read(path).expect("readable");
+    let places: Vec<usize> =
+        (0..bytes.len() - 16).filter(|at| bytes[*at..*at + 16] == key).collect();
+    assert_eq!(places.len(), 2, "the row and the index");
+    let mut doubled = Vec::new();
+    for at in places {
+        bytes[at] ^= 1;
+        fs::write(path, &bytes).expect("written");
+        if let Ok(store) = SqliteStore::open(&bench.factory.options) {
+            bench.store = Arc::new(store);
+            let again = bench.submit(&call("whole"), &note("body")).await;
+            if matches!(again, Ok(Answer::Fresh(_))) {
+                doubled.push(at);
+            }
+            bench.store.close().await.expect("closes");
+        }
+        bytes[at] ^= 1;
+        fs::write(path, &bytes).expect("written");
+    }
+    assert!(doubled.is_empty(), "made a second effect: {doubled:?}");
 }

@@ -121,7 +121,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
             Command::Call(args) => Box::pin(call::run(args)).await,
             Command::Demo(args) => Box::pin(demo::run(args)).await,
             Command::DemoChild(args) => Box::pin(crate::demo::child::run(args)).await,
-            Command::Store(args) => store::run(&args),
+            Command::Store(args) => Box::pin(store::run(args, &env)).await,
             Command::Fingerprint(args) => fingerprint::run(&args),
             Command::Completions(args) => completions::run(&args),
             Command::Config(args) => config::run(&args, &env),

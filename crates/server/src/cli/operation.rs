@@ -323,8 +323,8 @@ fn next_step(id: &OperationId, record: &Record) -> String {
     }
 }
 
-/// Text that an operator gives for the audit trail.
-fn note_text(text: &str) -> Result<String, String> {
+/// Text that an operator gives for the record.
+pub(super) fn note_text(text: &str) -> Result<String, String> {
     if text.trim().is_empty() {
         return Err("it is blank; write a few words that somebody can follow later".into());
     }
@@ -337,7 +337,8 @@ fn note_text(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-fn login(env: &Environment) -> Result<String, UsageError> {
+/// Who runs this, by the environment.
+pub(super) fn login(env: &Environment) -> Result<String, UsageError> {
     let named = ["USER", "LOGNAME"].iter().find_map(|name| env.get(name)?.to_str());
     match named.map(note_text) {
         Some(Ok(name)) => Ok(name),

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::{ArgGroup, Args};
+use counterfoil_engine::Engine;
 use counterfoil_store::{Clock as _, SystemClock};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::UsageError;
@@ -65,10 +67,14 @@ pub(super) async fn run(args: ServeArgs, env: &Environment) -> anyhow::Result<Ex
         return over_http(address, &settings, shutdown).await;
     }
     let engine = ledger::open_engine(&settings).await?;
+    let job = retention_job(&settings, &engine);
     let limits = WireLimits { drain_limit: settings.drain, ..WireLimits::default() };
     let caller = serve::stdio_caller(settings.principal.clone());
     let ended = serve::stdio(engine, caller, rmcp::transport::stdio_pipes(), limits, shutdown);
-    let ended = ended.await?;
+    let ended = ended.await;
+    // The ledger is closed by now, or could not be: either way there is nothing left to purge.
+    job.abort();
+    let ended = ended?;
     tracing::info!(cause = ?ended.cause, unanswered = ended.unanswered_count, "served");
     Ok(Exit::Done)
 }
@@ -99,7 +105,10 @@ async fn over_http(
         tls,
         drain_limit: settings.drain,
     };
-    serve::http(engine, listener, options, shutdown).await?;
+    let job = retention_job(settings, &engine);
+    let served = serve::http(engine, listener, options, shutdown).await;
+    job.abort();
+    served?;
     Ok(Exit::Done)
 }
 
@@ -157,5 +166,16 @@ fn tell(bound: SocketAddr, tls: bool, auth: &Auth) {
 fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         "an address with its port, such as 127.0.0.1:8787, 0.0.0.0:8787 or [::1]:8787".to_owned()
+    })
+}
+
+/// Purges what retention has ended, for as long as the server runs.
+fn retention_job(settings: &Settings, engine: &Arc<Engine>) -> JoinHandle<()> {
+    let (engine, interval) = (Arc::clone(engine), settings.retention_interval);
+    let wanted = settings.retention_job;
+    tokio::spawn(async move {
+        if wanted {
+            engine.keep_retention(interval).await;
+        }
     })
 }

@@ -121,6 +121,8 @@ impl Settings {
             Key::LifetimesState => span(self.lifetimes.state.as_duration()),
             Key::LifetimesAuthority => span(self.lifetimes.authority.as_duration()),
             Key::LifetimesRetention => span(self.lifetimes.retention.as_duration()),
+            Key::RetentionJob => Some(self.retention_job.to_string()),
+            Key::RetentionInterval => span(self.retention_interval),
             Key::KeysActive => self.active_key.map(|id| id.to_string()),
             Key::Tokens => self.tokens_file().ok().map(|path| path.display().to_string()),
             http => self.http.shown(http),

@@ -109,7 +109,11 @@ impl Reader<'_> {
             }
             (None, _) => {
                 let words = if is_table {
-                    format!("this is a table; write [{name}] on a line of its own")
+                    let table = format!("this is a table; write [{name}] on a line of its own");
+                    match probably_meant(name).map(Key::name) {
+                        Some(other) if !other.starts_with(name) => format!("{table}, or {other}"),
+                        _ => table,
+                    }
                 } else {
                     match probably_meant(name) {
                         Some(near) => format!("there is no such setting; use {}", near.name()),
@@ -150,7 +154,7 @@ fn plain(value: &DeValue<'_>) -> Value {
         DeValue::Float(digits) => {
             digits.as_str().parse().map_or(Value::Other("a number out of range"), Value::Float)
         }
-        DeValue::Boolean(_) => Value::Other("true or false"),
+        DeValue::Boolean(is) => Value::Boolean(*is),
         DeValue::Datetime(_) => Value::Other("a date or time"),
         DeValue::Array(_) => Value::Other("a list"),
         DeValue::Table(_) => Value::Other("a table"),

@@ -29,6 +29,10 @@ pub enum Key {
     LifetimesAuthority,
     /// How long a record may be replayed.
     LifetimesRetention,
+    /// Whether a server purges what retention has ended.
+    RetentionJob,
+    /// How often it does.
+    RetentionInterval,
     /// The key that makes new fingerprints.
     KeysActive,
     /// The file of bearer tokens.
@@ -57,7 +61,7 @@ pub enum Key {
 
 impl Key {
     /// Every key.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 24] = [
         Self::DataDir,
         Self::BackendId,
         Self::Principal,
@@ -68,6 +72,8 @@ impl Key {
         Self::LifetimesState,
         Self::LifetimesAuthority,
         Self::LifetimesRetention,
+        Self::RetentionJob,
+        Self::RetentionInterval,
         Self::KeysActive,
         Self::Tokens,
         Self::HttpAllowedHosts,
@@ -96,6 +102,8 @@ impl Key {
             Self::LifetimesState => "lifetimes.state",
             Self::LifetimesAuthority => "lifetimes.authority",
             Self::LifetimesRetention => "lifetimes.retention",
+            Self::RetentionJob => "retention.job",
+            Self::RetentionInterval => "retention.interval",
             Self::KeysActive => "keys.active",
             Self::Tokens => "tokens",
             Self::HttpAllowedHosts => "http.allowed_hosts",
@@ -131,6 +139,7 @@ pub(super) enum Value {
     Integer(i64),
     /// May be NaN or infinite: TOML 1.0 has both.
     Float(f64),
+    Boolean(bool),
     /// A path that is not UTF-8, from outside a file.
     Bytes(PathBuf),
     /// Nothing that any setting takes.

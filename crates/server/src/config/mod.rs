@@ -51,6 +51,10 @@ pub struct Settings {
     pub lock_wait: Duration,
     /// The three clocks. Defaults 10 minutes, 1 hour, 30 days.
     pub lifetimes: Lifetimes,
+    /// Whether a server purges what retention has ended. Default: yes.
+    pub retention_job: bool,
+    /// About how often it does. Default 5 minutes.
+    pub retention_interval: Duration,
     /// How long a stopping server lets running calls end. Default 30 s.
     pub drain: Duration,
     /// The key that makes new fingerprints; `None` takes the one that the keys' directory names.
@@ -240,6 +244,10 @@ impl Draft {
                 authority: lifetime(Key::LifetimesAuthority, standard.authority, problems),
                 retention: lifetime(Key::LifetimesRetention, standard.retention, problems),
             },
+            retention_job: self.last(Key::RetentionJob, rules::switch, problems).unwrap_or(true),
+            retention_interval: self
+                .last(Key::RetentionInterval, rules::retention_interval, problems)
+                .unwrap_or(Duration::from_secs(300)),
             drain: self.last(Key::Drain, rules::drain, problems).unwrap_or(Duration::from_secs(30)),
             active_key: self.last(Key::KeysActive, rules::key_id, problems),
             filesystem_override: self.last(

@@ -108,12 +108,13 @@ pub(super) fn probably_meant(name: &str) -> Option<Key> {
     let limit = 2.max(name.len() / 4);
     let whole = nearest(name, Key::ALL.iter().map(|key| key.name().to_owned()), limit);
     let by_name = |found: String| Key::ALL.into_iter().find(|key| key.name() == found);
-    let longer = || Key::ALL.into_iter().find(|key| name.len() > 3 && key.name().starts_with(name));
-    whole.and_then(by_name).or_else(longer).or_else(|| {
+    let by_leaf = || {
         let leaves = Key::ALL.iter().map(|key| leaf(key.name()));
         let found = nearest(&leaf(name), leaves, 1)?;
         Key::ALL.into_iter().find(|key| leaf(key.name()) == found)
-    })
+    };
+    let longer = || Key::ALL.into_iter().find(|key| name.len() > 3 && key.name().starts_with(name));
+    whole.and_then(by_name).or_else(by_leaf).or_else(longer)
 }
 
 /// The least number of letters to add, drop, change or swap with a neighbour.

@@ -22,6 +22,9 @@ const LONGEST_DRAIN: Duration = Duration::from_secs(3600);
 const LONGEST_SESSION_IDLE: Duration = Duration::from_secs(86_400);
 /// No count in the settings is higher.
 const HIGHEST_COUNT: usize = 1_000_000;
+/// A server never purges more often than this, nor less often than that.
+const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
+const LONGEST_INTERVAL: Duration = Duration::from_secs(86_400);
 
 type Checked<T> = Result<T, String>;
 
@@ -66,6 +69,24 @@ pub(super) fn lifetime(value: &Value) -> Checked<Span> {
          give more than 0, or leave it out for the default"
             .into()
     })
+}
+
+pub(super) fn switch(value: &Value) -> Checked<bool> {
+    match value {
+        Value::Boolean(is) => Ok(*is),
+        Value::Text(text) if text == "true" => Ok(true),
+        Value::Text(text) if text == "false" => Ok(false),
+        _ => Err("this is a switch; use true or false".into()),
+    }
+}
+
+pub(super) fn retention_interval(value: &Value) -> Checked<Duration> {
+    let interval = span(value)?;
+    if SHORTEST_INTERVAL <= interval && interval <= LONGEST_INTERVAL {
+        return Ok(interval);
+    }
+    Err("this interval is at least 1 s and at most 1 day; retention.job = false purges never"
+        .into())
 }
 
 pub(super) fn key_id(value: &Value) -> Checked<KeyId> {
@@ -160,7 +181,7 @@ fn span(value: &Value) -> Checked<Duration> {
         Value::Integer(seconds) => duration::from_seconds(*seconds as f64),
         Value::Float(seconds) => duration::from_seconds(*seconds),
         Value::Text(text) => duration::from_text(text),
-        Value::Bytes(_) | Value::Other(_) => duration::from_text("?"),
+        Value::Boolean(_) | Value::Bytes(_) | Value::Other(_) => duration::from_text("?"),
     }
 }
 
@@ -173,6 +194,7 @@ fn wanted_text(value: &Value, what: &str) -> String {
         Value::Text(_) => "text",
         Value::Integer(_) => "an integer",
         Value::Float(_) => "a number",
+        Value::Boolean(_) => "true or false",
         Value::Bytes(_) => "text that is not UTF-8",
         Value::Other(kind) => kind,
     };

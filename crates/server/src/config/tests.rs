@@ -36,6 +36,10 @@ fn the_defaults_are_those_that_are_written_down() {
     assert_eq!(settings.drain, Duration::from_secs(30));
     assert_eq!(settings.lifetimes, Lifetimes::default());
     assert_eq!(
+        (settings.retention_job, settings.retention_interval),
+        (true, Duration::from_secs(300))
+    );
+    assert_eq!(
         (settings.backend_id, settings.active_key, settings.filesystem_override),
         (None, None, None)
     );
@@ -122,6 +126,12 @@ fn each_rule_names_value_and_remedy() {
         ("lifetimes.retention = \"soon\"", "\"10m\", \"36h\", \"30d\""),
         ("lifetimes.retention = true", "not a time span"),
         ("lifetimes = 5", "write [lifetimes]"),
+        ("retention.job = 1", "use true or false"),
+        ("retention.job = \"no\"", "use true or false"),
+        ("retention.interval = 0", "at least 1 s and at most 1 day"),
+        ("retention.interval = \"25h\"", "at least 1 s and at most 1 day"),
+        ("retention.interval = true", "not a time span"),
+        ("retention = \"30d\"", "write [retention] on a line of its own, or lifetimes.retention"),
         ("lock_wait = \"2m\"", "at most one minute"),
         ("drain = \"2h\"", "at most one hour"),
         ("principal = \"\"", "principal is empty"),

@@ -8,8 +8,8 @@ use counterfoil_core::identity::{BackendId, OperationId, OperationKey, Principal
 use counterfoil_core::observation::Snapshot;
 use counterfoil_core::time::Timestamp;
 use counterfoil_store::{
-    AuditEvent, Committed, Finish, KeyUsage, LedgerInfo, LedgerStats, ListQuery, Page, Resolve,
-    Resolved, Store, StoreError, StoreFuture, Submission,
+    AuditEvent, Committed, Finish, KeyUsage, LedgerInfo, LedgerStats, ListQuery, Page, Purge,
+    Purged, Resolve, Resolved, RetentionState, Store, StoreError, StoreFuture, Submission,
 };
 use tokio::sync::Semaphore;
 
@@ -114,6 +114,22 @@ impl Store for GatedStore {
 
     fn keys_in_use(&self) -> StoreFuture<'_, Vec<KeyUsage>> {
         self.inner.keys_in_use()
+    }
+
+    fn retention(&self) -> StoreFuture<'_, RetentionState> {
+        self.inner.retention()
+    }
+
+    fn purge(&self, purge: Purge) -> StoreFuture<'_, Purged> {
+        self.inner.purge(purge)
+    }
+
+    fn count_due(&self, purge: Purge) -> StoreFuture<'_, Purged> {
+        self.inner.count_due(purge)
+    }
+
+    fn confirm_clock(&self, who: &str) -> StoreFuture<'_, RetentionState> {
+        self.inner.confirm_clock(who)
     }
 
     fn audit(&self, key: OperationKey) -> StoreFuture<'_, Vec<AuditEvent>> {

@@ -12,11 +12,13 @@ use counterfoil_core::time::Timestamp;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
 
 use super::connection::APPLICATION_ID;
+use super::due::first_key_of;
 use super::effects::look;
 use super::faults::words;
-use super::migrations::KNOWN_VERSION;
+use super::migrations::{KNOWN_VERSION, RETENTION_VERSION};
 use super::open::{beside, is_absent, read_ledger_row};
 use super::rows::{AFTER_KEY, Damage, decode};
+use super::upkeep::Upkeep;
 use crate::error::OpenRefused;
 use crate::steps::CANCEL_REQUESTED;
 use crate::tables::{LEDGER_TABLES, is_identifier};
@@ -48,7 +50,10 @@ pub struct CheckReport {
     pub effect_rows_count: u64,
     /// How many rows each table of effects holds, whoever made them.
     pub effect_tables: BTreeMap<String, u64>,
-    /// What is not wrong and still worth knowing: rows that somebody changed after their effect.
+    /// How many rows of effects belong to operations that the ledger has forgotten, as it may.
+    pub forgotten_effect_rows_count: u64,
+    /// What is not wrong and still worth knowing: rows that somebody changed after their effect, and
+    /// a clock that has stopped the purges.
     pub notes: Vec<String>,
     /// What is wrong, in words that hold no stored value. Empty for a sound ledger.
     pub problems: Vec<String>,
@@ -89,6 +94,7 @@ pub fn check(path: impl AsRef<Path>) -> Result<CheckReport, OpenRefused> {
     report.part("the file's structure", |report| check_structure(&connection, report));
     report.part("the records", |report| check_records(&connection, report));
     report.part("the effects' rows", |report| check_orphans(&connection, report));
+    report.part("the retention's state", |report| check_retention(&connection, report));
     Ok(report)
 }
 
@@ -300,7 +306,8 @@ fn leads_to(kind: &[u8], state: State) -> bool {
         .any(|made| made.to() == state && made.audit_kind().as_bytes() == kind)
 }
 
-/// Rows of effects that belong to no operation: an effect without its record.
+/// Rows of effects that belong to no operation: an effect without its record. An operation that
+/// began before the horizon may have been forgotten; its effects stay.
 fn check_orphans(connection: &Connection, report: &mut CheckReport) -> rusqlite::Result<()> {
     let tables: Vec<String> = connection
         .prepare(
@@ -309,19 +316,40 @@ fn check_orphans(connection: &Connection, report: &mut CheckReport) -> rusqlite:
         )?
         .query_map([], |row| row.get(0))?
         .collect::<rusqlite::Result<_>>()?;
+    let horizon = read_ledger_row(connection)?.ok().map(|row| row.horizon);
+    let forgettable = horizon.map_or([0; 16], first_key_of);
     let of_effects =
         tables.iter().filter(|t| !LEDGER_TABLES.contains(&t.as_str()) && is_identifier(t));
     for table in of_effects {
         let orphans = format!(
-            "SELECT count(*) FROM \"{table}\" e WHERE e.operation_key IS NOT NULL AND NOT \
+            "SELECT coalesce(sum(e.operation_key >= ?1), 0), count(*) FROM \"{table}\" e \
+             WHERE e.operation_key IS NOT NULL AND NOT \
              EXISTS (SELECT 1 FROM operations o WHERE o.operation_key = e.operation_key)"
         );
         let rows = count(connection, &format!("SELECT count(*) FROM \"{table}\""))?;
         report.effect_tables.insert(table.clone(), rows);
-        let count = count(connection, &orphans)?;
-        if count > 0 {
-            report.problem(format!("{count} rows of `{table}` belong to no operation"));
+        let (lost, all): (i64, i64) =
+            connection.query_row(&orphans, [forgettable], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        report.forgotten_effect_rows_count += u64::try_from(all - lost).unwrap_or_default();
+        if lost > 0 {
+            report.problem(format!("{lost} rows of `{table}` belong to no operation"));
         }
+    }
+    Ok(())
+}
+
+fn check_retention(connection: &Connection, report: &mut CheckReport) -> rusqlite::Result<()> {
+    if report.schema_version < RETENTION_VERSION {
+        return Ok(());
+    }
+    let upkeep = Upkeep::read(connection)?;
+    if let Some(jump) = upkeep.clock.stopped {
+        report.notes.push(format!(
+            "nothing is purged since {}: a clock had jumped by {} s; see `counterfoil store \
+             confirm-clock`",
+            jump.noticed_at.to_rfc3339(),
+            jump.by_ms / 1000
+        ));
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! The one thread that writes. It takes whatever commands are waiting, runs them in one transaction,
 //! each in a savepoint of its own, commits once, and only then answers each caller.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -50,6 +51,12 @@ impl Job {
         let outcome = self.held.unwrap_or(Err(StoreError::CommitUnknown));
         // A caller that has gone does not undo what is committed.
         let _ = self.reply.send(outcome);
+        // The effect's last owner may be here, and its end is not ours: a panic there would end
+        // the writer, and with it everybody's ledger.
+        let command = AssertUnwindSafe(self.command);
+        if catch_unwind(move || drop(command)).is_err() {
+            tracing::error!("an effect panicked while it was dropped");
+        }
     }
 }
 
