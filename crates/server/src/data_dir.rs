@@ -11,6 +11,8 @@ use crate::mounts::{self, OnlyThisHost, UnsafeFilesystem};
 pub const LEDGER_FILE: &str = "ledger.db";
 /// The keys' directory in a data directory.
 pub const KEYS_DIR: &str = "keys";
+/// The file of bearer tokens in a data directory.
+pub const TOKENS_FILE: &str = "tokens.json";
 /// The configuration's file in a data directory.
 pub const CONFIG_FILE: &str = "counterfoil.toml";
 

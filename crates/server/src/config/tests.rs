@@ -144,6 +144,19 @@ fn each_rule_names_value_and_remedy() {
         ("keys.active = 4294967296", "not a key's number"),
         ("keys.active = 0x1_0000_0000_0000_0000", "not a key's number"),
         ("filesystem_override = true", "only-this-host-opens-this-ledger"),
+        ("http.allowed_hosts = [\"a\"]", "separated by commas"),
+        ("http.allowed_hosts = \"http://a\"", "a host is a name or address"),
+        ("http.allowed_origins = \"*\"", "an origin is http or https"),
+        ("http.no_auth = true", "local-only"),
+        ("http.max_connections = 0", "from 1 to 1000000"),
+        ("http.max_in_flight = -1", "from 1 to 1000000"),
+        ("http.max_rate = 1.5", "from 0 to 1000000"),
+        ("http.max_sessions = \"many\"", "from 1 to 1000000"),
+        ("http.session_idle = 0", "more than 0"),
+        ("http.session_idle = \"2d\"", "at most one day"),
+        ("tls.cert = \"c.pem\"", "this needs tls.key too"),
+        ("tls.key = \"k.pem\"", "this needs tls.cert too"),
+        ("tokens = 7", "a path is text"),
         ("data_dir = \"\"", "the path is empty"),
         ("lock_wiat = 1", "1:1: lock_wiat = 1: there is no such setting; use lock_wait"),
         ("[colour]", "[colour]: there is no such setting; remove it"),
@@ -157,6 +170,34 @@ fn each_rule_names_value_and_remedy() {
         assert!(error.contains(words), "{text}\n{error}");
         assert_eq!(error.lines().count(), 2, "one mistake, one line\n{text}\n{error}");
     }
+}
+
+#[test]
+fn a_server_over_http_is_set_up_in_one_table() {
+    // Promise: lists have commas, files count from the configuration's own, zero lifts the rate.
+    let settings = load_file(
+        "tokens = \"t.json\"\n[http]\nallowed_hosts = \"a.example, [::1]:8443\"\n\
+         allowed_origins = \"https://a.example\"\nmax_rate = 0\nsession_idle = \"1m\"\n\
+         [tls]\ncert = \"c.pem\"\nkey = \"/k.pem\"\n",
+    )
+    .expect("good");
+    let http = &settings.http;
+    assert_eq!(
+        http.allowed_hosts,
+        ["a.example", "[::1]:8443"].map(|h| HostRule::parse(h).unwrap())
+    );
+    assert_eq!(http.allowed_origins, [OriginRule::parse("https://a.example").unwrap()]);
+    assert_eq!((http.limits.max_rate, http.limits.session_idle), (0, Duration::from_secs(60)));
+    assert_eq!(http.limits.max_in_flight, HttpLimits::default().max_in_flight);
+    let file_of =
+        |path: Option<&PathBuf>| path.and_then(|path| path.file_name()).unwrap().to_owned();
+    assert_eq!(file_of(http.tls_cert.as_ref()), "c.pem");
+    assert_eq!(http.tls_key.as_deref(), Some(Path::new("/k.pem")));
+    let tokens = settings.tokens_file().expect("given");
+    assert!(tokens.is_absolute() && tokens.ends_with("t.json"), "{}", tokens.display());
+    let standard = load_file("").expect("good");
+    assert!(standard.tokens_file().expect("known").ends_with("counterfoil/tokens.json"));
+    assert_eq!((standard.http.no_auth, standard.http.limits), (None, HttpLimits::default()));
 }
 
 #[test]
