@@ -13,7 +13,7 @@ use counterfoil_core::operation::State;
 use counterfoil_core::record::Record;
 use counterfoil_core::refusal::{Code, Refusal};
 use counterfoil_core::time::{Lifetimes, Timestamp};
-use counterfoil_store::{Answer, Finish, LocalEffect, Store, StoreError, Submission};
+use counterfoil_store::{Answer, Finish, LedgerStats, LocalEffect, Store, StoreError, Submission};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -255,6 +255,22 @@ impl Engine {
     pub async fn drain(&self, limit: Duration) -> bool {
         self.tasks.close();
         tokio::time::timeout(limit, self.tasks.wait()).await.is_ok()
+    }
+
+    /// Proves that a write would be committed now, by committing the ledger's time.
+    ///
+    /// # Errors
+    /// What a fresh call would get.
+    pub async fn probe(&self) -> Result<(), StoreError> {
+        self.store.probe().await
+    }
+
+    /// Counts and sizes of the ledger.
+    ///
+    /// # Errors
+    /// [`StoreError`] if it cannot be read.
+    pub async fn stats(&self) -> Result<LedgerStats, StoreError> {
+        self.store.stats().await
     }
 
     /// Closes the ledger after what is queued is committed.

@@ -16,8 +16,8 @@ use counterfoil_core::record::{EffectRef, StoredResult};
 use counterfoil_core::time::Timestamp;
 use counterfoil_store::{
     AuditEvent, Committed, Completion, EffectContext, EffectError, EffectTx, Finish, KeyUsage,
-    LedgerInfo, ListQuery, LocalEffect, Page, Purge, Purged, Resolve, Resolved, RetentionState,
-    Store, StoreFuture, Submission,
+    LedgerInfo, LedgerStats, ListQuery, LocalEffect, Page, Purge, Purged, Resolve, Resolved,
+    RetentionState, Store, StoreFuture, Submission,
 };
 
 use crate::within::PATIENCE;
@@ -204,6 +204,14 @@ impl Store for FaultyStore {
 
     fn audit(&self, key: OperationKey) -> StoreFuture<'_, Vec<AuditEvent>> {
         self.inner.audit(key)
+    }
+
+    fn probe(&self) -> StoreFuture<'_, ()> {
+        self.inner.probe()
+    }
+
+    fn stats(&self) -> StoreFuture<'_, LedgerStats> {
+        self.inner.stats()
     }
 
     fn retention(&self) -> StoreFuture<'_, RetentionState> {

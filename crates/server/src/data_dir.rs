@@ -11,6 +11,8 @@ use crate::mounts::{self, OnlyThisHost, UnsafeFilesystem};
 pub const LEDGER_FILE: &str = "ledger.db";
 /// The keys' directory in a data directory.
 pub const KEYS_DIR: &str = "keys";
+/// The file of bearer tokens in a data directory.
+pub const TOKENS_FILE: &str = "tokens.json";
 /// The configuration's file in a data directory.
 pub const CONFIG_FILE: &str = "counterfoil.toml";
 
@@ -287,7 +289,7 @@ mod tests {
         let scratch = tempfile::tempdir().expect("a temporary directory");
         let root = scratch.path().canonicalize().expect("exists");
         let (data, filer) = (root.join("data"), root.join("filer"));
-        fs::create_dir(&data).and_then(|()| fs::create_dir(&filer)).expect("made");
+        make_private(&data).and_then(|()| make_private(&filer)).expect("made");
         let table = format!(
             "1 0 0:1 / / rw - ext4 /dev/a rw\n2 1 0:2 / {} rw - nfs4 filer:/ rw\n",
             filer.display()

@@ -11,8 +11,9 @@ use counterfoil_core::observation::Snapshot;
 use counterfoil_core::time::{Lifetimes, Timestamp};
 use counterfoil_engine::{CancellationToken, Engine};
 use counterfoil_store::{
-    AuditEvent, Committed, Finish, KeyUsage, LedgerInfo, ListQuery, MemoryOptions, MemoryStore,
-    Page, Purge, Purged, Resolve, Resolved, RetentionState, Store, StoreFuture, Submission,
+    AuditEvent, Committed, Finish, KeyUsage, LedgerInfo, LedgerStats, ListQuery, MemoryOptions,
+    MemoryStore, Page, Purge, Purged, Resolve, Resolved, RetentionState, Store, StoreFuture,
+    Submission,
 };
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, duplex};
@@ -81,6 +82,14 @@ impl Store for HeldStore {
 
     fn look_up(&self, tenant: &Tenant, operation_id: &OperationId) -> StoreFuture<'_, Snapshot> {
         self.inner.look_up(tenant, operation_id)
+    }
+
+    fn probe(&self) -> StoreFuture<'_, ()> {
+        self.inner.probe()
+    }
+
+    fn stats(&self) -> StoreFuture<'_, LedgerStats> {
+        self.inner.stats()
     }
 
     fn list(&self, query: ListQuery) -> StoreFuture<'_, Page> {

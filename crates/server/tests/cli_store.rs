@@ -3,6 +3,7 @@
 mod command;
 
 use std::fs;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +40,7 @@ impl Clock for DaysOff {
 
 /// Makes one issue in a server whose clock is so many days off, and ends the server.
 fn leave(dir: &Path, days_off: i64, id: &str) {
-    fs::create_dir_all(dir).expect("made");
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).expect("made");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
         let options = SqliteOptions {

@@ -123,6 +123,19 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// [`StoreError`] if the store could not be read.
     fn audit(&self, key: OperationKey) -> StoreFuture<'_, Vec<AuditEvent>>;
 
+    /// Commits the ledger's time in a transaction like that of any fresh call, and nothing else:
+    /// proves that a write would be committed now.
+    ///
+    /// # Errors
+    /// What a fresh call would get.
+    fn probe(&self) -> StoreFuture<'_, ()>;
+
+    /// Counts and sizes for operators. Never writes.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store could not be read.
+    fn stats(&self) -> StoreFuture<'_, LedgerStats>;
+
     /// How retention stands. Writes nothing.
     ///
     /// # Errors
@@ -276,6 +289,24 @@ pub struct LedgerInfo {
     pub has_operations: bool,
     /// The numbers of the keys that it was used with.
     pub key_ids: Vec<u32>,
+}
+
+/// Counts and sizes of a ledger.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LedgerStats {
+    /// Operations that are in progress or in doubt, in count. A large ledger is counted in parts, so
+    /// it may be some looks old.
+    pub unsettled: u64,
+    /// Transactions that this process has committed, in count.
+    pub commits: u64,
+    /// Commands that were in them, in count.
+    pub committed_commands: u64,
+    /// Commands in the largest of them, in count.
+    pub largest_batch: u64,
+    /// Bytes of the ledger's file.
+    pub file_bytes: u64,
+    /// Bytes of the log beside it, which a later checkpoint writes back.
+    pub log_bytes: u64,
 }
 
 /// One line of an operation's audit trail. It holds no argument and no result.

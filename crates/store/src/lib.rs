@@ -26,8 +26,8 @@ extern crate self as counterfoil_store;
 
 pub use clock::{Clock, SystemClock};
 pub use contract::{
-    Answer, AuditEvent, Committed, Finish, LedgerInfo, Resolve, Resolved, Store, StoreFuture,
-    Submission,
+    Answer, AuditEvent, Committed, Finish, LedgerInfo, LedgerStats, Resolve, Resolved, Store,
+    StoreFuture, Submission,
 };
 pub use effect::{
     Column, ColumnKind, Completion, EffectContext, EffectError, EffectRow, EffectTx, LocalEffect,

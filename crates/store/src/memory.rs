@@ -16,7 +16,8 @@ use counterfoil_core::time::Timestamp;
 
 use crate::clock::{Clock, SharedMark, SystemClock};
 use crate::contract::{
-    AuditEvent, Committed, Finish, LedgerInfo, Resolve, Resolved, Store, StoreFuture, Submission,
+    AuditEvent, Committed, Finish, LedgerInfo, LedgerStats, Resolve, Resolved, Store, StoreFuture,
+    Submission,
 };
 use crate::effect::TableSpec;
 use crate::error::{OpenRefused, StoreError};
@@ -168,6 +169,23 @@ impl Store for MemoryStore {
 
     fn audit(&self, key: OperationKey) -> StoreFuture<'_, Vec<AuditEvent>> {
         Box::pin(async move { self.with(|ledger, _| Ok(ledger.audit(key))) })
+    }
+
+    fn probe(&self) -> StoreFuture<'_, ()> {
+        Box::pin(async move {
+            self.with(|_, mark| {
+                mark.raise(mark.now());
+                Ok(())
+            })
+        })
+    }
+
+    fn stats(&self) -> StoreFuture<'_, LedgerStats> {
+        Box::pin(async move {
+            self.with(|ledger, _| {
+                Ok(LedgerStats { unsettled: ledger.unsettled_count(), ..LedgerStats::default() })
+            })
+        })
     }
 
     fn retention(&self) -> StoreFuture<'_, RetentionState> {

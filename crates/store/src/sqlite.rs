@@ -28,6 +28,7 @@ mod recall;
 mod reserve;
 mod retention;
 mod rows;
+mod stats;
 #[cfg(test)]
 mod tests;
 mod upkeep;
@@ -35,7 +36,7 @@ mod writer;
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use counterfoil_core::fingerprint::KeyRing;
@@ -50,7 +51,8 @@ pub use options::SqliteOptions;
 
 use crate::clock::SharedMark;
 use crate::contract::{
-    AuditEvent, Committed, Finish, LedgerInfo, Resolve, Resolved, Store, StoreFuture, Submission,
+    AuditEvent, Committed, Finish, LedgerInfo, LedgerStats, Resolve, Resolved, Store, StoreFuture,
+    Submission,
 };
 use crate::error::StoreError;
 use crate::keys::checks;
@@ -60,6 +62,7 @@ use commands::{Command, Done};
 use due::Place;
 use notes::CancelNote;
 use readers::{Question, READER_COUNT, READER_WAIT, ReadThread};
+use stats::{Counts, Round};
 use writer::{Job, Writer};
 
 /// The version of the ledger's schema that this library makes and knows.
@@ -97,6 +100,8 @@ pub struct SqliteStore {
     /// `None` once it is closed.
     queues: Mutex<Option<Queues>>,
     writer: Mutex<Option<JoinHandle<()>>>,
+    counts: Arc<Counts>,
+    round: Mutex<Round>,
     /// Closed when the writer, the last thread to end, has ended.
     ended: watch::Receiver<()>,
     /// How far the tombstones were looked through.
@@ -141,6 +146,7 @@ impl SqliteStore {
         }
         let backend_id = opened.row.backend_id.clone();
         let mut writer = Writer::new(opened.session, backend_id.clone(), options.lock_wait);
+        let counts = writer.counts();
         let writer = spawn("counterfoil-write", &path, move || {
             writer.run(&job_queue);
             // The connection that closes last writes the log back and removes it; two that close
@@ -157,6 +163,8 @@ impl SqliteStore {
             mark,
             queues: Mutex::new(Some(Queues { jobs, questions })),
             writer: Mutex::new(Some(writer)),
+            counts,
+            round: Mutex::default(),
             ended,
             place: Mutex::default(),
         })
@@ -192,6 +200,10 @@ impl SqliteStore {
     ) -> Result<(), StoreError> {
         let queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         send(queues.as_ref().ok_or(StoreError::Closed)?)
+    }
+
+    fn lock_round(&self) -> MutexGuard<'_, Round> {
+        self.round.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The threads work off their queues and end.
@@ -275,6 +287,20 @@ impl Store for SqliteStore {
 
     fn audit(&self, key: OperationKey) -> StoreFuture<'_, Vec<AuditEvent>> {
         Box::pin(self.read(move |reply| Question::Audit { key, reply }))
+    }
+
+    fn probe(&self) -> StoreFuture<'_, ()> {
+        Box::pin(async move { self.write(Command::Probe).await.map(|_| ()) })
+    }
+
+    fn stats(&self) -> StoreFuture<'_, LedgerStats> {
+        Box::pin(async move {
+            let after = self.lock_round().after();
+            let behind = after.clone();
+            let slice = self.read(|reply| Question::Slice { after: behind, reply }).await?;
+            let unsettled = self.lock_round().add(&after, slice);
+            Ok(self.counts.with_sizes(&self.path, unsettled))
+        })
     }
 
     fn retention(&self) -> StoreFuture<'_, RetentionState> {

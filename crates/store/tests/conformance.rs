@@ -79,6 +79,7 @@ macro_rules! conformance {
                 a_clock_set_ahead_and_back_turns_no_time_back
                 time_goes_on_at_its_pace_behind_a_slow_clock
                 reading_moves_no_time
+                a_probe_proves_a_commit_and_the_counts_tell_what_is_open
             );
             case!($factory: retention:
                 a_result_goes_and_its_tombstone_stays

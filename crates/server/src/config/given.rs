@@ -35,11 +35,33 @@ pub enum Key {
     RetentionInterval,
     /// The key that makes new fingerprints.
     KeysActive,
+    /// The file of bearer tokens.
+    Tokens,
+    /// Names by which an HTTP server is reached.
+    HttpAllowedHosts,
+    /// Origins whose pages may call.
+    HttpAllowedOrigins,
+    /// The operator's word for a server without tokens.
+    HttpNoAuth,
+    /// Most connections.
+    HttpMaxConnections,
+    /// Most requests of one principal at a time.
+    HttpMaxInFlight,
+    /// Most requests of one principal in a second.
+    HttpMaxRate,
+    /// Most sessions of older clients.
+    HttpMaxSessions,
+    /// How long such a session may stand.
+    HttpSessionIdle,
+    /// The server's certificate.
+    TlsCert,
+    /// Its private key.
+    TlsKey,
 }
 
 impl Key {
     /// Every key.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 24] = [
         Self::DataDir,
         Self::BackendId,
         Self::Principal,
@@ -53,6 +75,17 @@ impl Key {
         Self::RetentionJob,
         Self::RetentionInterval,
         Self::KeysActive,
+        Self::Tokens,
+        Self::HttpAllowedHosts,
+        Self::HttpAllowedOrigins,
+        Self::HttpNoAuth,
+        Self::HttpMaxConnections,
+        Self::HttpMaxInFlight,
+        Self::HttpMaxRate,
+        Self::HttpMaxSessions,
+        Self::HttpSessionIdle,
+        Self::TlsCert,
+        Self::TlsKey,
     ];
 
     /// Its name in the file, with the table before the dot.
@@ -72,6 +105,17 @@ impl Key {
             Self::RetentionJob => "retention.job",
             Self::RetentionInterval => "retention.interval",
             Self::KeysActive => "keys.active",
+            Self::Tokens => "tokens",
+            Self::HttpAllowedHosts => "http.allowed_hosts",
+            Self::HttpAllowedOrigins => "http.allowed_origins",
+            Self::HttpNoAuth => "http.no_auth",
+            Self::HttpMaxConnections => "http.max_connections",
+            Self::HttpMaxInFlight => "http.max_in_flight",
+            Self::HttpMaxRate => "http.max_rate",
+            Self::HttpMaxSessions => "http.max_sessions",
+            Self::HttpSessionIdle => "http.session_idle",
+            Self::TlsCert => "tls.cert",
+            Self::TlsKey => "tls.key",
         }
     }
 

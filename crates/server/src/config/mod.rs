@@ -18,13 +18,16 @@ use counterfoil_core::fingerprint::KeyId;
 use counterfoil_core::identity::{BackendId, Principal};
 use counterfoil_core::time::{Lifetimes, Span};
 
-use crate::data_dir::{CONFIG_FILE, DataDir, DataDirError};
+use crate::data_dir::{CONFIG_FILE, DataDir, DataDirError, TOKENS_FILE};
+use crate::http::{HostRule, HttpLimits, OriginRule};
 use crate::mounts::OnlyThisHost;
 
 pub use effective::{Effective, EffectiveValue, Source};
-pub use flags::{Flags, LocationArgs, SettingsArgs};
+pub use flags::{Flags, HttpArgs, LocationArgs, SettingsArgs, TokensArgs};
 pub use given::Key;
 pub use problem::ConfigError;
+
+pub use duration::from_text as parse_span;
 
 use given::{Given, Place, Value};
 use problem::Problem;
@@ -58,8 +61,38 @@ pub struct Settings {
     pub active_key: Option<KeyId>,
     /// The operator's word for a file system that is shared with a container's host.
     pub filesystem_override: Option<OnlyThisHost>,
+    /// The file of bearer tokens; `None` takes the one in the data directory.
+    tokens: Option<PathBuf>,
+    /// What a server that is reached over HTTP goes by.
+    pub http: HttpSettings,
     /// The file that was read.
     pub config_file: Option<PathBuf>,
+}
+
+/// What a server that is reached over HTTP goes by.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HttpSettings {
+    /// Names by which it is reached, besides its own address.
+    pub allowed_hosts: Vec<HostRule>,
+    /// Origins whose pages may call. Default none.
+    pub allowed_origins: Vec<OriginRule>,
+    /// The operator's word for a server without tokens.
+    pub no_auth: Option<LocalOnly>,
+    /// What clients may take.
+    pub limits: HttpLimits,
+    /// The server's certificate chain.
+    pub tls_cert: Option<PathBuf>,
+    /// The certificate's private key.
+    pub tls_key: Option<PathBuf>,
+}
+
+/// The operator's word that whoever reaches a loopback address may call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LocalOnly;
+
+impl LocalOnly {
+    /// How it is said.
+    pub const WORD: &'static str = "local-only";
 }
 
 /// Where operations are kept.
@@ -152,6 +185,17 @@ impl Settings {
     pub fn data_dir(&self) -> Result<&Path, DataDirError> {
         self.data_dir.as_deref().ok_or(DataDirError::Unknown)
     }
+
+    /// The file of bearer tokens.
+    ///
+    /// # Errors
+    /// [`DataDirError::Unknown`] if nothing says where it is.
+    pub fn tokens_file(&self) -> Result<PathBuf, DataDirError> {
+        match &self.tokens {
+            Some(file) => Ok(file.clone()),
+            None => Ok(self.data_dir()?.join(TOKENS_FILE)),
+        }
+    }
 }
 
 /// All sources, read and not yet checked.
@@ -214,7 +258,7 @@ impl Draft {
             self.last(key, rules::lifetime, problems).unwrap_or(standard)
         };
         Settings {
-            data_dir: self.data_dir(problems).or_else(|| default_dir(env)),
+            data_dir: self.path(Key::DataDir, problems).or_else(|| default_dir(env)),
             backend_id: self.last(Key::BackendId, rules::backend_id, problems),
             principal: self
                 .last(Key::Principal, rules::principal, problems)
@@ -239,8 +283,59 @@ impl Draft {
                 rules::filesystem_override,
                 problems,
             ),
+            tokens: self.path(Key::Tokens, problems),
+            http: self.http(problems),
             config_file,
         }
+    }
+
+    fn http(&self, problems: &mut Vec<Problem>) -> HttpSettings {
+        let standard = HttpLimits::default();
+        let mut count =
+            |key, standard| self.last(key, rules::count(1), problems).unwrap_or(standard);
+        let max_connections = count(Key::HttpMaxConnections, standard.max_connections);
+        let max_in_flight = count(Key::HttpMaxInFlight, standard.max_in_flight);
+        let max_sessions = count(Key::HttpMaxSessions, standard.max_sessions);
+        let limits = HttpLimits {
+            max_connections,
+            max_in_flight,
+            max_sessions,
+            max_rate: self
+                .last(Key::HttpMaxRate, rules::rate, problems)
+                .unwrap_or(standard.max_rate),
+            session_idle: self
+                .last(Key::HttpSessionIdle, rules::session_idle, problems)
+                .unwrap_or(standard.session_idle),
+            ..standard
+        };
+        let (tls_cert, tls_key) =
+            (self.path(Key::TlsCert, problems), self.path(Key::TlsKey, problems));
+        self.check_pair(tls_cert.is_some(), tls_key.is_some(), problems);
+        HttpSettings {
+            allowed_hosts: self
+                .last(Key::HttpAllowedHosts, rules::hosts, problems)
+                .unwrap_or_default(),
+            allowed_origins: self
+                .last(Key::HttpAllowedOrigins, rules::origins, problems)
+                .unwrap_or_default(),
+            no_auth: self.last(Key::HttpNoAuth, rules::no_auth, problems),
+            limits,
+            tls_cert,
+            tls_key,
+        }
+    }
+
+    /// A certificate without its key, or the other way round, is a slip.
+    fn check_pair(&self, cert: bool, key: bool, problems: &mut Vec<Problem>) {
+        let (present, absent) = match (cert, key) {
+            (true, false) => (Key::TlsCert, Key::TlsKey),
+            (false, true) => (Key::TlsKey, Key::TlsCert),
+            _ => return,
+        };
+        let given = self.given.iter().rev().find(|given| given.key == present);
+        problems.extend(given.map(|given| {
+            given.problem(format!("this needs {} too; give both, or neither", absent.name()))
+        }));
     }
 
     /// The strongest value of `key`; every value of it is checked.
@@ -261,9 +356,9 @@ impl Draft {
     }
 
     /// As [`last`](Self::last); a relative path in a file counts from the file's directory.
-    fn data_dir(&self, problems: &mut Vec<Problem>) -> Option<PathBuf> {
+    fn path(&self, key: Key, problems: &mut Vec<Problem>) -> Option<PathBuf> {
         let mut strongest = None;
-        for given in self.given.iter().filter(|given| given.key == Key::DataDir) {
+        for given in self.given.iter().filter(|given| given.key == key) {
             match rules::path(&given.value) {
                 Ok(path) => strongest = Some(given.place.base().join(path)),
                 Err(words) => problems.push(given.problem(words)),

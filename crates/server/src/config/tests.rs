@@ -144,6 +144,19 @@ fn each_rule_names_value_and_remedy() {
         ("keys.active = 4294967296", "not a key's number"),
         ("keys.active = 0x1_0000_0000_0000_0000", "not a key's number"),
         ("filesystem_override = true", "only-this-host-opens-this-ledger"),
+        ("http.allowed_hosts = [\"a\"]", "separated by commas"),
+        ("http.allowed_hosts = \"http://a\"", "a host is a name or address"),
+        ("http.allowed_origins = \"*\"", "an origin is http or https"),
+        ("http.no_auth = true", "local-only"),
+        ("http.max_connections = 0", "from 1 to 1000000"),
+        ("http.max_in_flight = -1", "from 1 to 1000000"),
+        ("http.max_rate = 1.5", "from 0 to 1000000"),
+        ("http.max_sessions = \"many\"", "from 1 to 1000000"),
+        ("http.session_idle = 0", "more than 0"),
+        ("http.session_idle = \"2d\"", "at most one day"),
+        ("tls.cert = \"c.pem\"", "this needs tls.key too"),
+        ("tls.key = \"k.pem\"", "this needs tls.cert too"),
+        ("tokens = 7", "a path is text"),
         ("data_dir = \"\"", "the path is empty"),
         ("lock_wiat = 1", "1:1: lock_wiat = 1: there is no such setting; use lock_wait"),
         (
@@ -162,6 +175,34 @@ fn each_rule_names_value_and_remedy() {
         assert!(error.contains(words), "{text}\n{error}");
         assert_eq!(error.lines().count(), 2, "one mistake, one line\n{text}\n{error}");
     }
+}
+
+#[test]
+fn a_server_over_http_is_set_up_in_one_table() {
+    // Promise: lists have commas, files count from the configuration's own, zero lifts the rate.
+    let settings = load_file(
+        "tokens = \"t.json\"\n[http]\nallowed_hosts = \"a.example, [::1]:8443\"\n\
+         allowed_origins = \"https://a.example\"\nmax_rate = 0\nsession_idle = \"1m\"\n\
+         [tls]\ncert = \"c.pem\"\nkey = \"/k.pem\"\n",
+    )
+    .expect("good");
+    let http = &settings.http;
+    assert_eq!(
+        http.allowed_hosts,
+        ["a.example", "[::1]:8443"].map(|h| HostRule::parse(h).unwrap())
+    );
+    assert_eq!(http.allowed_origins, [OriginRule::parse("https://a.example").unwrap()]);
+    assert_eq!((http.limits.max_rate, http.limits.session_idle), (0, Duration::from_secs(60)));
+    assert_eq!(http.limits.max_in_flight, HttpLimits::default().max_in_flight);
+    let file_of =
+        |path: Option<&PathBuf>| path.and_then(|path| path.file_name()).unwrap().to_owned();
+    assert_eq!(file_of(http.tls_cert.as_ref()), "c.pem");
+    assert_eq!(http.tls_key.as_deref(), Some(Path::new("/k.pem")));
+    let tokens = settings.tokens_file().expect("given");
+    assert!(tokens.is_absolute() && tokens.ends_with("t.json"), "{}", tokens.display());
+    let standard = load_file("").expect("good");
+    assert!(standard.tokens_file().expect("known").ends_with("counterfoil/tokens.json"));
+    assert_eq!((standard.http.no_auth, standard.http.limits), (None, HttpLimits::default()));
 }
 
 #[test]
@@ -268,14 +309,20 @@ fn every_setting_is_documented() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
     let guide = fs::read_to_string(path).expect("the guide");
     let defaults = Effective::load(&Flags::default(), &env(&[])).expect("defaults");
+    let command = crate::cli::command();
+    let serve = command.find_subcommand("serve").expect("the command");
     for value in defaults.values {
         let (key, name) = (value.key, value.key.name());
         let start = format!("| `{name}` |");
         let row = guide.lines().find(|line| line.starts_with(&start)).expect(name);
-        for word in [key.env(), key.flag()] {
-            assert!(row.contains(&format!("| `{word}` |")), "{name}: {word}");
-        }
-        if let Some(default) = value.value.filter(|_| key != Key::DataDir) {
+        let is_flag = serve.get_arguments().any(|arg| {
+            arg.get_long().is_some_and(|long| key.flag().strip_prefix("--") == Some(long))
+        });
+        let flag = if is_flag { format!("`{}`", key.flag()) } else { "none".into() };
+        let end = format!("| `{}` | {flag} |", key.env());
+        assert!(row.ends_with(&end), "{name}: {end}");
+        // Paths depend on the environment.
+        if let Some(default) = value.value.filter(|_| !matches!(key, Key::DataDir | Key::Tokens)) {
             assert!(row.contains(&format!("| `{default}` |")), "{name}: {default}");
         }
         let leaf = name.rsplit('.').next().expect("a word");
@@ -284,7 +331,8 @@ fn every_setting_is_documented() {
     let (_, example) = guide.split_once("```toml\n").expect("an example");
     let (example, _) = example.split_once("```").expect("its end");
     load_file(example).expect("it can be used");
-    load_file(&example.replace("# filesystem", "filesystem")).expect("with the comment's line too");
+    let whole = example.replace("# filesystem", "filesystem").replace("# no_auth", "no_auth");
+    load_file(&whole).expect("with the lines in comments too");
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //! Deliberately absent: JSON-RPC batches (no served protocol revision has them), and a repair of
 //! bad input (nothing is ever replaced by U+FFFD or cut to fit).
 
+mod body;
 mod call;
 mod flight;
 mod frame;
@@ -28,9 +29,12 @@ use counterfoil_core::json::JsonLimits;
 use rmcp::ErrorData;
 use rmcp::model::ProtocolVersion;
 
+pub use body::{Body, BodyRequest, RefusedBody, error_reply, read_body, result_reply};
 pub use call::RawCall;
 pub use flight::{DrainCause, Ended};
 pub use id::{MAX_ID_BYTES, WireId};
+pub(crate) use message::TYPED_METHODS;
+pub(crate) use serve::answering_panics;
 pub use serve::{ServeError, serve};
 pub use stdio::StdioTransport;
 

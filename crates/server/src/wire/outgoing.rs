@@ -73,7 +73,12 @@ pub(super) fn fault(fault: &Fault) -> Vec<u8> {
     envelope(id, "error", &error).expect("an error without data has no map and no float")
 }
 
-fn envelope<T: Serialize>(id: Option<&str>, member: &str, body: &T) -> serde_json::Result<Vec<u8>> {
+/// One answer: `member` is `result` or `error`; `id` is JSON text.
+pub(super) fn envelope<T: Serialize>(
+    id: Option<&str>,
+    member: &str,
+    body: &T,
+) -> serde_json::Result<Vec<u8>> {
     let mut frame = br#"{"jsonrpc":"2.0","#.to_vec();
     if let Some(id) = id {
         frame.extend_from_slice(b"\"id\":");

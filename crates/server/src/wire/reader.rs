@@ -105,6 +105,10 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                 tracing::debug!("dropped {what}");
                 None
             }
+            Message::UnreadableReply => {
+                tracing::debug!("dropped an answer that the SDK cannot read");
+                None
+            }
         })
     }
 

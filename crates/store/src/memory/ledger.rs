@@ -52,6 +52,11 @@ impl Ledger {
         !self.operations.is_empty() || self.upkeep.has_forgotten()
     }
 
+    pub(super) fn unsettled_count(&self) -> u64 {
+        let unsettled = |kept: &&Kept| !kept.record.state.is_terminal();
+        self.operations.values().filter(unsettled).count() as u64
+    }
+
     pub(super) fn key_ids(&self) -> Vec<u32> {
         self.keys.keys().copied().collect()
     }

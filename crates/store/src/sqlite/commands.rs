@@ -65,6 +65,8 @@ pub(super) enum Command {
     Purge(Due),
     ConfirmClock(String),
     BindKeys(Vec<KeyCheck>),
+    /// Writes what every fresh call writes besides its own.
+    Probe,
 }
 
 /// What a command came to, to be answered after the commit.
@@ -77,6 +79,7 @@ pub(super) enum Done {
     /// The counts of results and tombstones.
     Purged((u64, u64)),
     KeysBound,
+    Probed,
 }
 
 /// How the step after the first commit went.
@@ -106,6 +109,13 @@ impl Session {
                     self.stamp(now);
                 }
                 Ok(Done::KeysBound)
+            }
+            Command::Probe if self.no_room => {
+                Err(Fault::Command(StoreError::Full { path: self.path.clone() }))
+            }
+            Command::Probe => {
+                self.stamp(self.mark.now());
+                Ok(Done::Probed)
             }
         }
     }

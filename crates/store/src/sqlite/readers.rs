@@ -20,6 +20,7 @@ use super::keys::unknown;
 use super::list::{PAGE_UNITS, list};
 use super::open::read_ledger_row;
 use super::rows::{Found, find_by_id};
+use super::stats::{Slice, slice};
 use super::upkeep::Upkeep;
 use crate::clock::SharedMark;
 use crate::contract::{AuditEvent, LedgerInfo};
@@ -61,6 +62,10 @@ pub(super) enum Question {
     KnowsKeys {
         checks: Vec<KeyCheck>,
         reply: Reply<bool>,
+    },
+    Slice {
+        after: Vec<u8>,
+        reply: Reply<Slice>,
     },
     Upkeep {
         reply: Reply<Upkeep>,
@@ -115,6 +120,9 @@ impl ReadThread {
             }
             Question::KnowsKeys { checks, reply } => {
                 let _ = reply.send(self.knows_keys(&checks));
+            }
+            Question::Slice { after, reply } => {
+                let _ = reply.send(self.in_snapshot(|c| slice(c, &after)));
             }
             Question::Upkeep { reply } => {
                 let _ = reply.send(self.in_snapshot(Upkeep::read));

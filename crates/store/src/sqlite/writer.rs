@@ -17,6 +17,7 @@ use super::open::{beside, read_ledger_row, reopen};
 use super::pace::Pace;
 use super::recall::recall;
 use super::reserve::Reserve;
+use super::stats::Counts;
 use crate::clock::SharedMark;
 use crate::error::StoreError;
 use crate::tables::Tables;
@@ -83,6 +84,7 @@ pub(super) struct Writer {
     tables: Arc<Tables>,
     mark: Arc<SharedMark>,
     path: std::path::PathBuf,
+    counts: Arc<Counts>,
     pub(super) checkpoint_after: Instant,
 }
 
@@ -97,9 +99,15 @@ impl Writer {
             tables: Arc::clone(&session.tables),
             mark: Arc::clone(&session.mark),
             path: session.path.clone(),
+            counts: Arc::default(),
             checkpoint_after: Instant::now(),
             session: Some(session),
         }
+    }
+
+    /// What it has committed, as it goes on.
+    pub(super) fn counts(&self) -> Arc<Counts> {
+        Arc::clone(&self.counts)
     }
 
     /// Works until every sender is gone and the queue is empty.
@@ -160,6 +168,7 @@ impl Writer {
         match session.execute("COMMIT") {
             Ok(()) => {
                 batch.iter().for_each(|job| after_commit(session, job.held.as_ref()));
+                self.counts.committed(batch.len());
                 Together::Decided
             }
             Err(error) if is_certain(session, &error) => {
@@ -204,6 +213,7 @@ impl Writer {
             Ok(()) => {
                 job.held = Some(Ok(done));
                 after_commit(session, job.held.as_ref());
+                self.counts.committed(1);
             }
             Err(error) if is_certain(session, &error) => {
                 job.held = Some(Err(session.explain(Fault::Sqlite(error))));
