@@ -1,11 +1,14 @@
 //! Clients that leave: on the newest revision that takes the request back, as far as it can be.
 
+use counterfoil_core::identity::OperationId;
+use counterfoil_core::observation::Snapshot;
+use counterfoil_store::Store;
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
 
 use crate::client::Request;
 use crate::gated::GatedStore;
-use crate::server::{Server, Start};
+use crate::server::{Server, Start, caller};
 
 const ID: &str = "0123456789abcdef";
 
@@ -32,6 +35,19 @@ async fn a_client_that_leaves_before_its_request_is_whole_has_done_nothing() {
     server.stop().await;
 }
 
+/// The audit trail of the operation.
+pub(crate) async fn kinds(store: &GatedStore) -> Vec<String> {
+    let caller = caller("acme", "alice");
+    let id = OperationId::parse(ID).expect("an ID");
+    match store.look_up(&caller.tenant, &id).await.expect("readable") {
+        Snapshot::Found { record, .. } => {
+            let events = store.audit(record.key).await.expect("readable");
+            events.into_iter().map(|event| event.kind).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
 #[tokio::test]
 async fn what_was_begun_settles_without_its_client() {
     // Promise: once the operation is handed over, a client that leaves changes nothing about it,
@@ -45,12 +61,13 @@ async fn what_was_begun_settles_without_its_client() {
     drop(client);
     server.until("counterfoil_http_requests_in_flight", 0.0).await;
     store.go.add_permits(1);
-    let settled = async {
-        while server.ask(&Request::status_of(ID).by(&token)).await.state() != "applied" {
+    let noted = async {
+        while !kinds(&store).await.contains(&"cancel_requested".to_owned()) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(crate::client::WATCHDOG, settled).await.expect("it settles");
+    tokio::time::timeout(crate::client::WATCHDOG, noted).await.expect("it is on record");
+    assert_eq!(server.ask(&Request::status_of(ID).by(&token)).await.state(), "applied");
     store.go.add_permits(1);
     let again = server.ask(&good().by(&token)).await.json();
     assert_eq!(again["result"]["structuredContent"]["replayed"], true, "{again}");

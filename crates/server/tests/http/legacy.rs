@@ -163,6 +163,7 @@ async fn closing_an_older_stream_takes_nothing_back() {
         }
     };
     tokio::time::timeout(crate::client::WATCHDOG, settled).await.expect("it settles");
+    assert_eq!(crate::cancel::kinds(&store).await, ["applied"], "nobody took anything back");
     server.stop().await;
 }
 
