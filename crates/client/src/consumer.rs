@@ -4,6 +4,7 @@ use std::fmt;
 
 use counterfoil_core::consumer::{Belief, Effect, Expected, after_transport_failure};
 use counterfoil_core::identity::{BackendId, OperationId, Principal};
+use counterfoil_core::refusal::Code;
 use counterfoil_core::time::Timestamp;
 use serde_json::{Map, Value};
 use tokio::time::{sleep, timeout};
@@ -376,6 +377,11 @@ fn outcome_of(finished: &Finished) -> Option<Outcome> {
     match &finished.reply {
         Reply::Result(reply) if reply.operation.is_none() => Some(Outcome::Answered),
         Reply::Result(_) => Outcome::of(effect),
+        // A conflict says that this call was refused for good, though nothing of the other request
+        // that has its ID. In progress and in doubt stay open: they may be an earlier send of ours.
+        Reply::Refused(refused) if refused.code == Code::OperationConflict.as_str() => {
+            Some(Outcome::Refused)
+        }
         Reply::Refused(_) | Reply::InputMissing(_) => {
             (effect == Effect::NotApplied).then_some(Outcome::Refused)
         }
