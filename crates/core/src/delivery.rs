@@ -13,7 +13,7 @@ mod step;
 mod target;
 
 pub use contract::{Contract, InvalidTerms, Terms, WireTerms};
-pub use item::{ALL_STATES, Delivery, Ended, Lease, Nature, ParkReason, State, Withdrawal, Work};
+pub use item::{ALL_STATES, Delivery, Ended, Lease, ParkReason, State, Withdrawal, Work};
 pub use outcome::{ErrorClass, LookupEnd, SendEnd, Then};
 pub use step::{Alarm, Change, Event, IllegalStep, TargetChange, step};
 pub use target::{Gate, Parked, Paused, TargetName, TargetState};

@@ -219,17 +219,6 @@ pub enum Withdrawal {
     Abandon,
 }
 
-/// What kind of effect an operation has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Nature {
-    /// Rows in the ledger's own database.
-    Local,
-    /// An item of the outbox.
-    Deferred,
-    /// Sent while the caller waits.
-    Direct,
-}
-
 /// What a worker is to do with an item that it claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
