@@ -6,12 +6,14 @@
 //! have taken effect, or while the target's contract makes a repeat harmless. Everything else waits
 //! for evidence: a look at the target, or an operator.
 
+mod breaker;
 mod contract;
 mod item;
 mod outcome;
 mod step;
 mod target;
 
+pub use breaker::{Breaker, BreakerGate, BreakerLimits};
 pub use contract::{Contract, InvalidTerms, Terms, WireTerms};
 pub use item::{ALL_STATES, Delivery, Ended, Lease, ParkReason, State, Withdrawal, Work};
 pub use outcome::{ErrorClass, LookupEnd, SendEnd, Then};
