@@ -6,6 +6,7 @@
 //! have taken effect, or while the target's contract makes a repeat harmless. Everything else waits
 //! for evidence: a look at the target, or an operator.
 
+mod answer;
 mod breaker;
 mod contract;
 mod item;
@@ -13,6 +14,7 @@ mod outcome;
 mod step;
 mod target;
 
+pub use answer::{AnswerSeen, Declared, Proof, judge};
 pub use breaker::{Breaker, BreakerGate, BreakerLimits};
 pub use contract::{Contract, InvalidTerms, Terms, WireTerms};
 pub use item::{ALL_STATES, Delivery, Ended, Lease, ParkReason, State, Withdrawal, Work};

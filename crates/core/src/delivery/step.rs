@@ -211,6 +211,16 @@ impl Delivery {
     fn is_held(&self, (boot, fence): (BootId, i64)) -> bool {
         self.fence == fence && self.lease.is_some_and(|lease| lease.boot == boot)
     }
+
+    /// Whether the target may forget the key before `until`.
+    fn forgets_key_by(&self, until: Timestamp) -> bool {
+        match (self.terms.contract, self.first_dispatch_at) {
+            (Contract::Key { lifetime } | Contract::KeyAndLookup { lifetime, .. }, Some(first)) => {
+                until > first.plus(lifetime)
+            }
+            _ => false,
+        }
+    }
 }
 
 fn claim(item: &Delivery, lease: Lease, now: Timestamp) -> Change {
@@ -239,6 +249,10 @@ fn begin_send(
     match item.work(now) {
         Some(Work::Send) if item.is_past(now) => {
             return Ok(draft.give_up(ErrorClass::Local, "its time for delivery has ended".into()));
+        }
+        // Under way, the request must still find the target remembering the key.
+        Some(Work::Send) if item.unknown_count > 0 && item.forgets_key_by(lease_until) => {
+            return Ok(draft.give_up(ErrorClass::Local, "its key's lifetime ends".into()));
         }
         Some(Work::Send) => {}
         // The key's lifetime ended since the claim.
@@ -665,3 +679,7 @@ impl Draft {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "step_tests.rs"]
+mod tests;
