@@ -9,6 +9,8 @@
 mod answer;
 mod breaker;
 mod contract;
+mod draft;
+mod event;
 mod item;
 mod outcome;
 mod step;
@@ -17,7 +19,8 @@ mod target;
 pub use answer::{AnswerSeen, Declared, Proof, judge};
 pub use breaker::{Breaker, BreakerGate, BreakerLimits};
 pub use contract::{Contract, InvalidTerms, Terms, WireTerms};
+pub use event::{Alarm, Change, Event, IllegalStep, TargetChange};
 pub use item::{ALL_STATES, Delivery, Ended, Lease, ParkReason, State, Withdrawal, Work};
 pub use outcome::{ErrorClass, LookupEnd, SendEnd, Then};
-pub use step::{Alarm, Change, Event, IllegalStep, TargetChange, step};
+pub use step::step;
 pub use target::{Gate, Parked, Paused, TargetName, TargetState};

@@ -4,6 +4,7 @@ use super::*;
 use crate::delivery::contract::Terms;
 use crate::delivery::target::TargetName;
 use crate::identity::OperationKey;
+use crate::operation::Outcome;
 
 const HOUR: u64 = 3_600_000;
 const LEASE: i64 = 30_000;
