@@ -12,6 +12,7 @@ pub mod ledger;
 pub mod logging;
 pub mod metrics;
 pub mod mounts;
+pub mod outbound;
 pub mod output;
 pub mod serve;
 pub mod tokens;
