@@ -11,9 +11,11 @@ mod item;
 mod outcome;
 mod step;
 mod target;
+mod target_key;
 
 pub use contract::{Contract, InvalidTerms, Terms, WireTerms};
 pub use item::{ALL_STATES, Delivery, Ended, Lease, ParkReason, State, Withdrawal, Work};
 pub use outcome::{ErrorClass, LookupEnd, SendEnd, Then};
 pub use step::{Alarm, Change, Event, IllegalStep, TargetChange, step};
 pub use target::{Gate, Parked, Paused, TargetName, TargetState};
+pub use target_key::TargetIdentity;
