@@ -3,7 +3,7 @@
 use http::HeaderName;
 
 /// No header field's value is longer.
-pub const MAX_HEADER_BYTES: usize = 4 * 1024;
+pub(super) const MAX_HEADER_BYTES: usize = 4 * 1024;
 
 /// Ours to set, or the connection's.
 const RESERVED: &[&str] = &[
@@ -34,7 +34,7 @@ const CREDENTIALS: &[&str] = &[
 ///
 /// # Errors
 /// [`String`] with the rule and the remedy.
-pub fn name(text: &str) -> Result<HeaderName, String> {
+pub(super) fn name(text: &str) -> Result<HeaderName, String> {
     let name = HeaderName::from_bytes(text.as_bytes()).map_err(|_| {
         format!("`{}` is no header's name; use letters, digits and `-`", text.escape_debug())
     })?;
@@ -48,7 +48,7 @@ pub fn name(text: &str) -> Result<HeaderName, String> {
 ///
 /// # Errors
 /// As [`name`]; and if it holds a secret.
-pub fn plain_name(text: &str) -> Result<HeaderName, String> {
+pub(super) fn plain_name(text: &str) -> Result<HeaderName, String> {
     let name = name(text)?;
     if CREDENTIALS.contains(&name.as_str()) {
         return Err(format!(
@@ -63,7 +63,7 @@ pub fn plain_name(text: &str) -> Result<HeaderName, String> {
 ///
 /// # Errors
 /// [`String`] with the rule, without the value.
-pub fn check_value(value: &str) -> Result<(), String> {
+pub(super) fn check_value(value: &str) -> Result<(), String> {
     if value.len() > MAX_HEADER_BYTES {
         return Err(format!(
             "has {} bytes; at most {MAX_HEADER_BYTES} are sent: shorten the argument",

@@ -11,9 +11,9 @@ use super::pointer::{Pointer, external_id};
 use super::result::ResultTemplate;
 
 /// Statuses that a connector may declare answers for, besides successes.
-pub const DECLARABLE: &[u16] = &[400, 409, 413, 415, 422, 500, 502, 503, 504];
+pub(super) const DECLARABLE: &[u16] = &[400, 409, 413, 415, 422, 500, 502, 503, 504];
 /// Statuses that mean a refusal only with the target's own error shape in the body.
-pub const REFUSALS: &[u16] = &[400, 413, 415, 422];
+pub(super) const REFUSALS: &[u16] = &[400, 413, 415, 422];
 
 /// How the answers to a request are read.
 ///

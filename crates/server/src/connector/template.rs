@@ -13,7 +13,7 @@ use super::filter;
 use super::scan::{Piece, pieces};
 
 /// No rendered text is longer.
-pub const MAX_RENDERED_BYTES: usize = 1024 * 1024;
+pub(super) const MAX_RENDERED_BYTES: usize = 1024 * 1024;
 /// Steps that one expression may take.
 const FUEL: u64 = 10_000;
 /// Expressions nest at most this deep.
@@ -84,7 +84,7 @@ impl fmt::Debug for Scope<'_> {
 }
 
 /// One compiled expression.
-pub struct Expr {
+pub(super) struct Expr {
     source: String,
     /// `args.a.b` alone: the value is taken as it is, its number's literal too.
     path: Option<Vec<String>>,

@@ -8,14 +8,14 @@ use url::Url;
 use super::template::{RenderError, Scope, Text};
 
 /// No address is longer.
-pub const MAX_URL_BYTES: usize = 8 * 1024;
+pub(super) const MAX_URL_BYTES: usize = 8 * 1024;
 
 /// What stands for a value while the template is checked.
 const PLACEHOLDER: &str = "x";
 
 /// An address with expressions in its path and query.
 #[derive(Debug)]
-pub struct UrlTemplate {
+pub(super) struct UrlTemplate {
     text: Text,
     /// `https://host:port`, literal.
     origin: String,
@@ -48,7 +48,7 @@ impl UrlTemplate {
     ///
     /// # Errors
     /// [`String`] with the rule and the remedy.
-    pub fn parse(source: &str) -> Result<Self, String> {
+    pub(super) fn parse(source: &str) -> Result<Self, String> {
         let text = Text::parse(source)?;
         let origin = origin_of(text.literal_start(), text.as_literal().is_some())?;
         // The names are not looked up: each expression's text is replaced as a whole.
@@ -77,7 +77,7 @@ impl UrlTemplate {
     ///
     /// # Errors
     /// [`UrlError`] if a value is missing, too long or would change the path.
-    pub fn render(&self, scope: &Scope<'_>) -> Result<String, UrlError> {
+    pub(super) fn render(&self, scope: &Scope<'_>) -> Result<String, UrlError> {
         let rendered = self.text.render_with(scope, percent_encoded)?;
         if rendered.len() > MAX_URL_BYTES {
             return Err(UrlError::TooLong { bytes: rendered.len() });
@@ -97,38 +97,38 @@ impl UrlTemplate {
 
     /// `https://host:port`.
     #[must_use]
-    pub fn origin(&self) -> &str {
+    pub(super) fn origin(&self) -> &str {
         &self.origin
     }
 
     /// The host's name or address.
     #[must_use]
-    pub fn host(&self) -> String {
+    pub(super) fn host(&self) -> String {
         let parsed = Url::parse(&self.shape).expect("checked when it was read");
         parsed.host_str().unwrap_or_default().to_owned()
     }
 
     /// Whether it is sent without TLS.
     #[must_use]
-    pub fn is_plain(&self) -> bool {
+    pub(super) fn is_plain(&self) -> bool {
         self.origin.starts_with("http://")
     }
 
     /// Whether an argument of the caller stands in it: then its refusal may be about that alone.
     #[must_use]
-    pub fn holds_arguments(&self) -> bool {
+    pub(super) fn holds_arguments(&self) -> bool {
         self.names().iter().any(|name| name == "args" || name.starts_with("args."))
     }
 
     /// The names that it uses.
     #[must_use]
-    pub fn names(&self) -> BTreeSet<String> {
+    pub(super) fn names(&self) -> BTreeSet<String> {
         self.text.names()
     }
 
     /// Whether it ends in a literal `/`, so that a credential can follow.
     #[must_use]
-    pub fn is_open_path(&self) -> bool {
+    pub(super) fn is_open_path(&self) -> bool {
         self.shape.ends_with('/') && !self.shape.contains('?')
     }
 }
