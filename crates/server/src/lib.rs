@@ -3,6 +3,7 @@
 
 pub mod cli;
 pub mod config;
+pub mod connector;
 pub mod data_dir;
 pub mod demo;
 pub mod handler;
