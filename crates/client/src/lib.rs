@@ -76,7 +76,7 @@ pub use connection::{ChildConnector, ConnectError, Connection, Connector};
 pub use consumer::{Call, Consumer, Lost, NotSent, Prepared, Sent, Who};
 pub use http::{
     BearerToken, HttpConnector, HttpOptions, HttpProblem, HttpSetupError, NoToken, ServerUrl,
-    TlsSetupError, UrlError,
+    TlsSetupError, UrlError, tls_config,
 };
 pub use identity::{ID_FIELDS, id_in};
 pub use journal::{Entry, Journal, JournalError, Outcome, Saved};

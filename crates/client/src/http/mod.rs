@@ -26,7 +26,7 @@ use crate::connection::{ConnectError, Connection, Connector};
 
 pub(crate) use exchange::Exchange;
 pub use problem::HttpProblem;
-pub use tls::TlsSetupError;
+pub use tls::{TlsSetupError, tls_config};
 pub use url::{ServerUrl, UrlError};
 
 /// A bearer token (RFC 6750). `Debug` shows nothing of it.
@@ -129,7 +129,7 @@ impl HttpConnector {
         if token.is_some() && !is_private && !token_in_clear {
             return Err(HttpSetupError::TokenInClear(url));
         }
-        let tls = url.is_tls().then(|| tls::config(ca_file.as_deref())).transpose()?;
+        let tls = url.is_tls().then(|| tls::tls_config(ca_file.as_deref())).transpose()?;
         Ok(Self { line: Arc::new(Line { url, token, tls, connect_timeout }) })
     }
 }

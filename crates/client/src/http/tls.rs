@@ -30,8 +30,11 @@ pub enum TlsSetupError {
     Rustls(#[from] Error),
 }
 
-/// Trusts the authorities in the file, else those of the system.
-pub(super) fn config(ca_file: Option<&Path>) -> Result<Arc<ClientConfig>, TlsSetupError> {
+/// TLS for a client: trusts the authorities in the file, else those of the system. No early data.
+///
+/// # Errors
+/// [`TlsSetupError`] if there is nobody to trust.
+pub fn tls_config(ca_file: Option<&Path>) -> Result<Arc<ClientConfig>, TlsSetupError> {
     let roots = match ca_file {
         Some(path) => roots_in(path)?,
         None => system_roots()?,

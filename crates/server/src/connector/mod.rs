@@ -20,6 +20,8 @@ mod result;
 mod rules;
 mod scan;
 mod schema;
+mod search;
+mod target;
 mod template;
 mod toml_json;
 mod url;
@@ -52,6 +54,7 @@ pub use rules::{
     ResponseRules, Shape, Timeouts,
 };
 pub use schema::Schema;
+pub use target::{HttpTarget, targets};
 pub use template::RenderError;
 pub use url::UrlError;
 

@@ -22,7 +22,7 @@ use counterfoil_core::delivery::ErrorClass;
 use http::{HeaderMap, Method, StatusCode, Uri};
 use tokio_rustls::rustls::ClientConfig;
 
-pub use address::{AddressPolicy, Network, NotANetwork};
+pub use address::AddressPolicy;
 
 /// How a service is reached, and for how long.
 #[derive(Debug, Clone)]

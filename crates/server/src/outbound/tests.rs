@@ -9,6 +9,7 @@ use tokio_rustls::rustls::RootCertStore;
 use tokio_rustls::rustls::crypto::ring;
 
 use super::*;
+use crate::connector::Network;
 
 const LIMITS: OutboundLimits = OutboundLimits {
     connect: Duration::from_secs(5),
@@ -27,7 +28,7 @@ fn tls() -> Arc<ClientConfig> {
 }
 
 fn client(limits: OutboundLimits) -> Outbound {
-    let loopback = ["127.0.0.0/8", "::1"].map(|text| text.parse().expect("a network"));
+    let loopback = ["127.0.0.0/8", "::1"].map(|text| Network::parse(text).expect("a network"));
     Outbound::new(limits, AddressPolicy::new(loopback.into()), tls())
 }
 
