@@ -2,6 +2,8 @@
 //! ended. Only processes that were started here are ever signalled.
 
 use std::ffi::{OsStr, OsString};
+use std::io::Write as _;
+use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -16,8 +18,22 @@ use tokio::task::JoinHandle;
 
 use crate::within::within;
 
-/// The line on stderr with which a child of the lab says that it serves.
+/// The line on stderr with which a child of the lab says that it serves; where it listens, if it
+/// does, stands behind it.
 pub const READY: &str = "ready";
+
+/// Says that this process serves, and at which address.
+///
+/// # Errors
+/// If stderr is closed.
+pub fn say_ready(address: Option<SocketAddr>) -> anyhow::Result<()> {
+    let mut stderr = std::io::stderr().lock();
+    match address {
+        Some(address) => writeln!(stderr, "{READY} {address}"),
+        None => writeln!(stderr, "{READY}"),
+    }
+    .context("stderr is closed")
+}
 
 /// A command line that starts a server.
 #[derive(Debug, Clone)]
