@@ -17,6 +17,8 @@ export const PATIENCE_MS = 60_000;
 export const MODERN = "2026-07-28";
 export const LEGACY = ["2025-11-25", "2025-06-18"];
 
+/** An operation, where a test has but one. */
+export const OP = "the-operation-id";
 export const TITLE = "Export fails";
 export const BODY = "It stops at row 65,536.";
 
