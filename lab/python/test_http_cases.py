@@ -5,10 +5,11 @@ hides the loss. For the environment see test_cases.py.
 """
 
 from cases import control, faults, rounds, twelve
+from cases.identities import Identities
 from cases.over_http import Http
 from test_cases import setUpModule
 
-__all__ = ["Control", "Faults", "Rounds", "TwelveCases", "setUpModule"]
+__all__ = ["Control", "Faults", "Identities", "Rounds", "TwelveCases", "setUpModule"]
 
 
 class TwelveCases(twelve.TwelveCases):

@@ -86,8 +86,10 @@ class User:
 class Session:
     """The SDK's client on one server process."""
 
-    def __init__(self, client):
+    def __init__(self, client, transcript):
         self.client = client
+        # The relay's file.
+        self.transcript = transcript
         # Everything that crossed the relay; read when the session has closed.
         self.frames = []
 
@@ -199,7 +201,7 @@ class Bench:
             client = mcp.Client(
                 streams, mode=mode, elicitation_callback=user, read_timeout_seconds=PATIENCE_S
             )
-            session = Session(client)
+            session = Session(client, transcript)
             may_break = self.transport.broke if dies else lambda _error: False
             async with _connected(client, may_break):
                 if client.protocol_version != revision:

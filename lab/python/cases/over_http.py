@@ -47,12 +47,13 @@ class _Running:
         self.url = f"http://{child.address}"
 
     @contextlib.asynccontextmanager
-    async def join(self, principal, transcript, edit=None):
-        """The streams of one more client."""
-        token = make_token(self._server.data, principal)["token"]
+    async def join(self, principal, transcript, edit=None, *, authorization=...):
+        """The streams of one more client, which sends its principal's token, or another header."""
+        if authorization is ...:
+            authorization = f"Bearer {make_token(self._server.data, principal)['token']}"
         to = ["--to", self._child.address, "--transcript", transcript]
         async with _process([str(word) for word in (BINARY, "http-relay", *to)]) as relay:
-            yield _streams(f"http://{relay.address}/mcp", token, edit)
+            yield _streams(f"http://{relay.address}/mcp", authorization, edit)
             code, log = await relay.end()
             if code != "0":
                 raise AssertionError(f"the relay ended with {code}: {log}")
@@ -63,10 +64,14 @@ class _Running:
 
 
 @functools.cache
-def make_token(data, principal, tenant="local"):
-    """ID and text of a token for this data directory, made once."""
-    whose = ["--principal", principal, "--tenant", tenant]
-    return json.loads(token_command(data, "create", *whose, "--json"))
+def make_token(data, principal):
+    """ID and text of a principal's token for this data directory, made once."""
+    return new_token(data, principal)
+
+
+def new_token(data, principal):
+    """ID and text of one more token."""
+    return json.loads(token_command(data, "create", "--principal", principal, "--json"))
 
 
 def token_command(data, *words):
@@ -81,8 +86,8 @@ def token_command(data, *words):
 
 
 @contextlib.asynccontextmanager
-async def _streams(url, token, edit):
-    headers = {"Authorization": f"Bearer {token}"}
+async def _streams(url, authorization, edit):
+    headers = {"Authorization": authorization} if authorization is not None else {}
     async with httpx2.AsyncClient(headers=headers, timeout=PATIENCE_S) as http_client:
         async with streamable_http_client(url, http_client=http_client) as (incoming, outgoing):
             yield incoming, edited(outgoing, edit)
