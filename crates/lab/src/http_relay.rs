@@ -64,7 +64,8 @@ fn connect(client: TcpStream, server: TcpStream, kept: &Transcript) -> anyhow::R
     Ok(())
 }
 
-/// Copies bytes until either end is gone. Both ends are closed then.
+/// Copies bytes until the source has ended, and ends the sink. A source whose sink is gone is read
+/// on: closed at once, it could lose what was sent to it before.
 fn pump(
     from: Side,
     mut source: TcpStream,
@@ -73,23 +74,20 @@ fn pump(
 ) -> anyhow::Result<()> {
     let mut bodies = Bodies::new(from);
     let mut piece = vec![0; PIECE_BYTES];
+    let mut sink_takes = true;
     // A connection that was reset has ended like any other.
     while let Ok(count @ 1..) = source.read(&mut piece) {
         for mut message in bodies.feed(&piece[..count])? {
             message.push(b'\n');
             transcript.keep(from, &message)?;
         }
-        if sink.write_all(&piece[..count]).is_err() {
-            break;
-        }
+        sink_takes = sink_takes && sink.write_all(&piece[..count]).is_ok();
     }
     if let Some(cut) = bodies.cut() {
         transcript.keep(from, &cut)?;
     }
-    for end in [source, sink] {
-        // The other direction may have closed it already.
-        let _ = end.shutdown(Shutdown::Both);
-    }
+    // It may be gone already.
+    let _ = sink.shutdown(Shutdown::Write);
     Ok(())
 }
 
