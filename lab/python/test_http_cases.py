@@ -1,7 +1,7 @@
-"""Runs the cases of `cases/` over Streamable HTTP, on revision 2026-07-28.
+"""Runs the cases of `cases/` over Streamable HTTP.
 
-The older revisions stay on stdio where a reply is lost: their clients may resume a stream, which
-hides the loss. For the environment see test_cases.py.
+Where a reply is lost the revision is 2026-07-28: older clients may resume a stream, which hides the
+loss. For the environment see test_cases.py.
 """
 
 from cases import control, faults, rounds, twelve

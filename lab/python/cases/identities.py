@@ -170,6 +170,7 @@ class Identities(LabTest):
             counts = await metrics(browser, running)
             self.assertEqual(sum(tool_calls(counts).values()), 1)
         self.check_one_row(bench, OP)
+        self.check_kept_nowhere(good)
 
     async def test_the_sdk_is_not_let_in_either(self):
         """Promise: a client without a good token is told of no tool, and one whose token is revoked
@@ -195,8 +196,10 @@ class Identities(LabTest):
             token_command(bench.data, "revoke", make_token(bench.data, "bob")["id"])
             refused = await bob.create(issue(OP, body=BODY))
             self.assertEqual(refused.kind, "error", refused)
-        self.assertIsNone(bob.calls()[-1].reply, "the refusal is none of the protocol's messages")
+        answered = [call for call in bob.calls() if call.reply is not None]
+        self.assertEqual(len(answered), 1, "the refusal is none of the protocol's messages")
         self.check_nothing(bench)
+        self.check_kept_nowhere(good)
 
     async def names(self, session):
         """The IDs that a principal finds by asking."""
@@ -214,6 +217,13 @@ class Identities(LabTest):
         """No row of anything."""
         facts = bench.facts()
         self.assertEqual({name: rows for name, rows in facts.items() if rows}, {})
+
+    def check_kept_nowhere(self, token):
+        """No transcript, no ledger, no file of tokens holds the text of one."""
+        files = [path for path in self.folder.rglob("*") if path.is_file()]
+        self.assertIn("tokens.json", {path.name for path in files}, "the search covers the data")
+        for path in files:
+            self.assertNotIn(token.encode(), path.read_bytes(), path.name)
 
 
 def request(name, number):

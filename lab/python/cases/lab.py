@@ -26,6 +26,8 @@ from cases.settings import MODERN, PATIENCE_S, START_MS, Server
 OP = "the-operation-id"
 TITLE = "Export fails"
 BODY = "It stops at row 65,536."
+# What every bearer token begins with.
+TOKEN_PREFIX = "cf_"
 
 
 def issue(operation_id, **more):
@@ -224,6 +226,8 @@ async def _check_end(running, exit_code):
         raise AssertionError(f"the server ended with {ended}, not {exit_code}; it said:\n{log}")
     if "panicked" in log:
         raise AssertionError(f"the server panicked:\n{log}")
+    if TOKEN_PREFIX in log:
+        raise AssertionError("a token is in the log")
 
 
 @contextlib.asynccontextmanager

@@ -5,8 +5,8 @@ A transport is how a bench reaches a server. It has a name and
     async with transport.start(server) as running:
         async with running.join(principal, transcript, edit) as streams: ...
 
-`streams` is what the SDK's client connects by. When it has left, `running.end()` gives the exit code
-of the server, as text, and its log. `edit` sees each message before it leaves and may change it.
+`streams` is what the SDK's client connects by. When it has left, `running.end()` gives the server's
+exit code, as text, and its log. `edit` sees each message before it leaves and may change it.
 `transport.broke(error)` says whether an error is what becomes of a client whose server died.
 """
 

@@ -1,11 +1,14 @@
 // Where the programs are, and what all cases have in common.
 
+import path from "node:path";
 import { fileURLToPath } from "node:url";
 
 const ROOT = fileURLToPath(new URL("../../..", import.meta.url));
 
 /** The lab's program, whose servers the cases start. */
 export const BINARY = process.env.COUNTERFOIL_LAB_BIN || `${ROOT}target/debug/counterfoil-lab`;
+/** The product itself, which the same build puts beside the lab's program. */
+export const PRODUCT = path.join(path.dirname(BINARY), "counterfoil");
 export const PYTHON = process.env.COUNTERFOIL_TEST_PYTHON || "python3";
 export const READBACK = `${ROOT}lab/python/readback.py`;
 
@@ -27,6 +30,6 @@ export const DIES_AFTER_COMMIT = ["--cut", "store.after_commit=exit:70"];
 
 /** The command line of the lab's server. */
 export function childArguments({ data, principal, clockMs, flags }) {
-  const args = ["child", "--data-dir", data, "--principal", principal];
-  return [...args, "--clock-ms", String(clockMs), ...flags];
+  const args = ["child", "--data-dir", data, "--clock-ms", String(clockMs), ...flags];
+  return principal ? [...args, "--principal", principal] : args;
 }
