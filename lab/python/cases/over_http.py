@@ -98,8 +98,7 @@ async def _process(command):
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stderr=pipe)
     try:
-        async with asyncio.timeout(PATIENCE_S):
-            yield await _Process.when_ready(process)
+        yield await asyncio.wait_for(_Process.when_ready(process), PATIENCE_S)
     finally:
         if process.returncode is None:
             process.kill()
@@ -116,6 +115,7 @@ class _Process:
 
     @classmethod
     async def when_ready(cls, process):
+        """Waits until the program says where it listens."""
         self = cls(process)
         while line := (await process.stderr.readline()).decode():
             if line.startswith(READY):
@@ -127,6 +127,8 @@ class _Process:
         raise AssertionError(f"it ended before it was ready: {''.join(self._log)}")
 
     async def end(self):
+        """Lets it go; its exit code as text, and what it said."""
         self._process.stdin.close()
-        self._log.append((await self._rest).decode(errors="replace"))
+        rest = await asyncio.wait_for(self._rest, PATIENCE_S)
+        self._log.append(rest.decode(errors="replace"))
         return str(await self._process.wait()), "".join(self._log)
