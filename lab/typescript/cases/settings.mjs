@@ -1,5 +1,6 @@
 // Where the programs are, and what all cases have in common.
 
+import { existsSync } from "node:fs";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 
@@ -11,6 +12,13 @@ export const BINARY = process.env.COUNTERFOIL_LAB_BIN || `${ROOT}target/debug/co
 export const PRODUCT = path.join(path.dirname(BINARY), "counterfoil");
 export const PYTHON = process.env.COUNTERFOIL_TEST_PYTHON || "python3";
 export const READBACK = `${ROOT}lab/python/readback.py`;
+
+// One clear failure in place of one for each case.
+for (const program of [BINARY, PRODUCT]) {
+  if (!existsSync(program)) {
+    throw new Error(`there is no ${program}; run cargo build --workspace --bins`);
+  }
+}
 
 /** The clocks of all cases begin here: 2027-01-15T08:00:00Z. */
 export const START_MS = 1_800_000_000_000;
