@@ -1,8 +1,9 @@
 //! `counterfoil-lab http-relay`: stands between a client and a server that speak HTTP, passes every
 //! byte on, and keeps each MCP message raw. What breaks on one side is broken on the other.
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 
 use anyhow::Context as _;
@@ -24,6 +25,39 @@ pub struct HttpRelayArgs {
     /// Where the server listens.
     #[arg(long, value_name = "ADDR")]
     to: SocketAddr,
+    /// Listen at this path: the Rust SDK's own HTTP client without `reqwest` speaks to such sockets
+    #[arg(long, value_name = "PATH")]
+    unix: Option<PathBuf>,
+}
+
+/// An end of a connection.
+trait Stream: Read + Write + Send + Sized + 'static {
+    /// The same connection again.
+    fn again(&self) -> io::Result<Self>;
+    /// Sends the end of what is sent.
+    fn end_sending(&self) -> io::Result<()>;
+}
+
+impl Stream for TcpStream {
+    fn again(&self) -> io::Result<Self> {
+        // Small messages must not wait for acknowledgements that the ends themselves do not await.
+        self.set_nodelay(true)?;
+        self.try_clone()
+    }
+
+    fn end_sending(&self) -> io::Result<()> {
+        self.shutdown(Shutdown::Write)
+    }
+}
+
+impl Stream for UnixStream {
+    fn again(&self) -> io::Result<Self> {
+        self.try_clone()
+    }
+
+    fn end_sending(&self) -> io::Result<()> {
+        self.shutdown(Shutdown::Write)
+    }
 }
 
 /// Relays from a port of its own, which its `ready` line on stderr names, until stdin ends.
@@ -33,43 +67,57 @@ pub struct HttpRelayArgs {
 /// process with code 1: evidence with a gap is none.
 pub fn run(args: &HttpRelayArgs) -> anyhow::Result<()> {
     let transcript = Transcript::create(&args.transcript)?;
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no port to listen on")?;
-    let bound = listener.local_addr().context("the listener has no address")?;
     let to = args.to;
-    std::thread::spawn(move || {
-        for client in listener.incoming().flatten() {
-            // A server that is gone: the client's connection ends at once.
-            if let Ok(server) = TcpStream::connect(to) {
-                connect(client, server, &transcript).unwrap_or_else(|error| give_up(&error));
+    let bound = if let Some(path) = &args.unix {
+        let listener = UnixListener::bind(path).context("no such socket can be made")?;
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                connect(client, to, &transcript);
             }
-        }
-    });
-    process::say_ready(Some(bound))?;
+        });
+        None
+    } else {
+        let listener =
+            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no port to listen on")?;
+        let bound = listener.local_addr().context("the listener has no address")?;
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                connect(client, to, &transcript);
+            }
+        });
+        Some(bound)
+    };
+    process::say_ready(bound)?;
     io::copy(&mut io::stdin().lock(), &mut io::sink()).context("stdin cannot be read")?;
     Ok(())
 }
 
-/// Joins two connections.
-fn connect(client: TcpStream, server: TcpStream, kept: &Transcript) -> anyhow::Result<()> {
-    let clones = (client.try_clone()?, server.try_clone()?);
-    for (from, source, sink) in [(Side::Client, client, server), (Side::Server, clones.1, clones.0)]
-    {
-        // Small messages must not wait for acknowledgements that the ends themselves do not await.
-        sink.set_nodelay(true)?;
-        let kept = kept.clone();
-        std::thread::spawn(move || {
-            pump(from, source, sink, &kept).unwrap_or_else(|error| give_up(&error));
-        });
+/// Joins a client with the server. If that is gone, the client's connection ends at once.
+fn connect<C: Stream>(client: C, to: SocketAddr, kept: &Transcript) {
+    let Ok(server) = TcpStream::connect(to) else { return };
+    let clones = client.again().and_then(|client| Ok((client, server.again()?)));
+    match clones {
+        Ok((to_client, from_server)) => {
+            spawn_pump(Side::Client, client, server, kept);
+            spawn_pump(Side::Server, from_server, to_client, kept);
+        }
+        Err(error) => give_up(&error.into()),
     }
-    Ok(())
+}
+
+fn spawn_pump<A: Stream, B: Stream>(from: Side, source: A, sink: B, kept: &Transcript) {
+    let kept = kept.clone();
+    std::thread::spawn(move || {
+        pump(from, source, sink, &kept).unwrap_or_else(|error| give_up(&error));
+    });
 }
 
 /// Copies bytes until the source has ended, and ends the sink. A source whose sink is gone is read
 /// on: closed at once, it could lose what was sent to it before.
 fn pump(
     from: Side,
-    mut source: TcpStream,
-    mut sink: TcpStream,
+    mut source: impl Stream,
+    mut sink: impl Stream,
     transcript: &Transcript,
 ) -> anyhow::Result<()> {
     let mut bodies = Bodies::new(from);
@@ -87,7 +135,7 @@ fn pump(
         transcript.keep(from, &cut)?;
     }
     // It may be gone already.
-    let _ = sink.shutdown(Shutdown::Write);
+    let _ = sink.end_sending();
     Ok(())
 }
 
