@@ -41,15 +41,13 @@ class _Running:
     async def join(self, principal, transcript, edit=None):
         """The streams of the one client; its principal is the server's."""
         relay = [BINARY, "relay", "--transcript", transcript, "--"]
-        yield streams([*relay, *self._server.command("--principal", principal)], self._place, edit)
-
-    @property
-    def _place(self):
-        return self._server.place
+        command = [*relay, *self._server.command("--principal", principal)]
+        yield streams(command, self._server.place, edit)
 
     async def end(self):
         """How the server ended, and what it said."""
-        code, log = self._place.with_suffix(".exit"), self._place.with_suffix(".log")
+        place = self._server.place
+        code, log = place.with_suffix(".exit"), place.with_suffix(".log")
         ended = code.read_text(encoding="utf-8").strip() if code.exists() else "by a signal"
         return ended, log.read_text(encoding="utf-8", errors="replace")
 
