@@ -43,13 +43,9 @@ pub(super) struct Body {
 }
 
 impl Exchange {
-    pub(super) const fn new_on(line: Arc<Line>, last: Arc<Mutex<Option<HttpProblem>>>) -> Self {
-        Self { line, last }
-    }
-
     /// For a new session.
     pub(super) fn new(line: Arc<Line>) -> Self {
-        Self::new_on(line, Arc::default())
+        Self { line, last: Arc::default() }
     }
 
     /// Why the last request got no answer of MCP; `None` if it got one, or none was needed.
@@ -145,9 +141,13 @@ impl Exchange {
     }
 
     async fn dial_unbounded(&self) -> Result<Box<dyn Wire>, HttpProblem> {
-        let Line { url, tls, .. } = &*self.line;
+        let Line { url, tls, stays_here, .. } = &*self.line;
         let stream = TcpStream::connect((url.host(), url.port())).await;
         let stream = stream.map_err(|error| self.unreachable(&error.to_string()))?;
+        let peer = stream.peer_addr().map_err(|error| self.unreachable(&error.to_string()))?;
+        if *stays_here && !peer.ip().is_loopback() {
+            return Err(self.unreachable("its name led to another machine, and it has no TLS"));
+        }
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "small packets may wait");
         }

@@ -114,6 +114,8 @@ pub(crate) struct Line {
     url: ServerUrl,
     token: Option<BearerToken>,
     tls: Option<Arc<ClientConfig>>,
+    /// Whether a token would be readable on its way to another machine, whatever the name says.
+    stays_here: bool,
     connect_timeout: Duration,
 }
 
@@ -125,12 +127,12 @@ impl HttpConnector {
     /// cannot be read.
     pub fn new(url: ServerUrl, options: HttpOptions) -> Result<Self, HttpSetupError> {
         let HttpOptions { token, ca_file, connect_timeout, token_in_clear } = options;
-        let is_private = url.is_tls() || url.is_local();
-        if token.is_some() && !is_private && !token_in_clear {
+        let stays_here = token.is_some() && !url.is_tls() && !token_in_clear;
+        if stays_here && !url.is_local() {
             return Err(HttpSetupError::TokenInClear(url));
         }
         let tls = url.is_tls().then(|| tls::tls_config(ca_file.as_deref())).transpose()?;
-        Ok(Self { line: Arc::new(Line { url, token, tls, connect_timeout }) })
+        Ok(Self { line: Arc::new(Line { url, token, tls, stays_here, connect_timeout }) })
     }
 }
 

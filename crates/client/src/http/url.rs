@@ -87,12 +87,12 @@ impl ServerUrl {
         self.is_tls
     }
 
-    /// Whether it is this machine by its very address: loopback, or `localhost` (RFC 6761).
+    /// Whether it is this machine by its very name: a loopback address, or `localhost` (RFC 6761).
     #[must_use]
     pub fn is_local(&self) -> bool {
         match self.host.parse::<IpAddr>() {
             Ok(address) => address.is_loopback(),
-            Err(_) => self.host == "localhost" || self.host.ends_with(".localhost"),
+            Err(_) => self.host == "localhost",
         }
     }
 
@@ -163,7 +163,7 @@ mod tests {
             ("http://127.9.9.9/", true),
             ("http://[::1]/", true),
             ("http://localhost/", true),
-            ("http://a.localhost/", true),
+            ("http://a.localhost/", false),
             ("http://localhost.example/", false),
             ("http://127.0.0.1.example/", false),
             ("http://10.0.0.1/", false),
