@@ -192,11 +192,8 @@ async fn test(args: &TestArgs, env: &Environment) -> anyhow::Result<Exit> {
     let tenant = args.tenant.clone().or(exclusive);
     let tenant = tenant.unwrap_or_else(|| Tenant::parse("local").expect("a good name"));
     let naming = naming(&settings).await?;
-    let identity = TargetIdentity {
-        backend: &naming.backend,
-        tenant: &tenant,
-        operation: &args.operation_id,
-    };
+    let identity =
+        TargetIdentity { backend: &naming.backend, tenant: &tenant, operation: &args.operation_id };
     let frozen = connector
         .freeze(&arguments, identity, &naming.keys)
         .map_err(|error| UsageError(error.to_string()))?;
