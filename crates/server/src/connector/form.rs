@@ -237,6 +237,13 @@ impl<'a> Field<'a> {
         self.problems.borrow_mut().push(Problem::new(place, self.subject(), words.into()));
     }
 
+    /// A mistake inside this value, at a byte offset of the file.
+    pub(super) fn problem_at(&self, offset: usize, words: String) {
+        let place = place(&self.file.path, &self.file.text, offset);
+        let subject = format!("[{}]", self.name);
+        self.problems.borrow_mut().push(Problem::new(place, subject, words));
+    }
+
     /// A mistake in this value, which may be secret.
     pub(super) fn secret_problem(&self, words: impl Into<String>) {
         let place = place(&self.file.path, &self.file.text, self.value.span().start);

@@ -280,8 +280,7 @@ fn result(form: &Form<'_>, output: Option<&Arc<Schema>>) -> Option<ResultTemplat
     let structured = table.field("structured");
     let has_structured = structured.is_some();
     let structured = structured.and_then(|field| {
-        let template = toml_json::template(&field)?;
-        check_result(&template.names()).map_err(|words| field.problem(words)).ok()?;
+        let template = toml_json::template(&field, &check_result)?;
         if output.is_none() {
             field.problem("without an [output] schema nobody knows its form; declare one");
         }
