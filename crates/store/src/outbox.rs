@@ -75,6 +75,21 @@ pub trait Outbox: Store {
     /// [`StoreError`](crate::StoreError) if the store could not be read.
     fn next_due(&self, target: TargetName) -> StoreFuture<'_, Option<Timestamp>>;
 
+    /// As [`next_due`](Self::next_due) for each of many targets, in their order. A back end that can
+    /// answers in one read: this is what an idle worker asks once a second.
+    ///
+    /// # Errors
+    /// As [`next_due`](Self::next_due).
+    fn next_due_of(&self, targets: Vec<TargetName>) -> StoreFuture<'_, Vec<Option<Timestamp>>> {
+        Box::pin(async move {
+            let mut found = Vec::with_capacity(targets.len());
+            for target in targets {
+                found.push(self.next_due(target).await?);
+            }
+            Ok(found)
+        })
+    }
+
     /// One item with its operation's record, in one snapshot; `None` if there is none of this kind.
     ///
     /// # Errors
@@ -235,7 +250,8 @@ pub enum Happened {
     Sent(SendEnd),
     /// A search ended.
     LookedUp(LookupEnd),
-    /// Nothing was done; it goes back.
+    /// Nothing was done, not a byte was sent; it goes back, and an attempt that was begun is not
+    /// counted.
     HandedBack,
     /// Something stands against this one item, found before it was sent.
     Blocked(ParkReason),

@@ -27,7 +27,8 @@ pub enum Event {
         /// The lease, renewed: it covers the whole request.
         lease_until: Timestamp,
     },
-    /// Its holder gives it back unsent, or leaves a lookup undone.
+    /// Its holder gives it back unsent, before or after [`BeginSend`](Self::BeginSend), or leaves a
+    /// lookup undone.
     HandBack {
         /// The holder's run and fence.
         by: (BootId, i64),
@@ -150,6 +151,13 @@ pub fn step(item: &Delivery, event: Event, now: Timestamp) -> Result<Change, Ill
 
         (State::Leased, Event::HandBack { by }) if item.is_held(by) => {
             Ok(Draft::of(item, now).queue_at(now).done())
+        }
+        // The holder swears that no byte left: it cost nothing and proved nothing.
+        (State::Sending, Event::HandBack { by }) if item.is_held(by) => {
+            let mut draft = Draft::of(item, now);
+            draft.settle_send(item, now);
+            draft.uncount();
+            Ok(draft.queue_at(now).audit("attempt_withdrawn").done())
         }
         (_, Event::HandBack { .. }) => refuse("hand back", "another holds it, or nobody"),
 

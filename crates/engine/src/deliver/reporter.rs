@@ -1,0 +1,151 @@
+//! Brings what happened into the ledger, in batches. A report that the ledger does not take now is
+//! tried for as long as the process lives.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use counterfoil_core::delivery::State;
+use counterfoil_store::StoreError;
+use counterfoil_store::outbox::{Report, Reported};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio_util::sync::CancellationToken;
+
+use super::Desk;
+use super::guarded::guarded;
+use super::lane::Lane;
+use crate::engine::{FINISH_RETRY, passes};
+
+/// Reports of one transaction, at most.
+const MOST_COUNT: usize = 256;
+
+/// A report on its way.
+#[derive(Debug)]
+pub(super) struct Note {
+    pub(super) lane: Arc<Lane>,
+    pub(super) report: Report,
+    /// The item tried a parked target or an open breaker.
+    pub(super) is_probe: bool,
+}
+
+/// Why a batch was not taken.
+enum Refused {
+    /// Nothing will be taken any more.
+    Closed,
+    /// Something in it cannot be taken.
+    Unfit,
+}
+
+/// Takes reports until `last` is cancelled and none is left, or the ledger is closed.
+pub(super) async fn run(
+    desk: Arc<Desk>,
+    mut inbox: UnboundedReceiver<Note>,
+    last: CancellationToken,
+) {
+    let mut waiting = VecDeque::new();
+    loop {
+        if waiting.is_empty() {
+            tokio::select! {
+                biased;
+                note = inbox.recv() => match note {
+                    Some(note) => waiting.push_back(note),
+                    None => return,
+                },
+                () = last.cancelled() => return,
+            }
+        }
+        while waiting.len() < MOST_COUNT
+            && let Ok(note) = inbox.try_recv()
+        {
+            waiting.push_back(note);
+        }
+        let batch: Vec<Note> = waiting.drain(..).collect();
+        if desk.deliver_reports(batch).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// The ledger is closed.
+struct Closed;
+
+impl Desk {
+    async fn deliver_reports(&self, batch: Vec<Note>) -> Result<(), Closed> {
+        match self.commit(&batch).await {
+            Ok(answers) => self.tell_all(batch, answers),
+            Err(Refused::Closed) => return Err(Closed),
+            // One by one: what is wrong with one must not hold back the others.
+            Err(Refused::Unfit) => {
+                for note in batch {
+                    let note = vec![note];
+                    match self.commit(&note).await {
+                        Ok(answers) => self.tell_all(note, answers),
+                        Err(Refused::Closed) => return Err(Closed),
+                        Err(Refused::Unfit) => {
+                            tracing::error!(
+                                "a report on an item cannot be taken; run `counterfoil store check`"
+                            );
+                            note.iter().for_each(|note| note.lane.report_ended());
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn commit(&self, batch: &[Note]) -> Result<Vec<Reported>, Refused> {
+        let mut pause = FINISH_RETRY.start;
+        loop {
+            let reports: Vec<_> = batch.iter().map(|note| note.report.clone()).collect();
+            match guarded(self.outbox.report(reports)).await {
+                Ok(Ok(answers)) => return Ok(answers),
+                Ok(Err(StoreError::Closed)) => {
+                    tracing::error!(
+                        count = batch.len(),
+                        "the ledger closed before all reports were in it; their leases will end"
+                    );
+                    return Err(Refused::Closed);
+                }
+                Ok(Err(error)) if passes(&error) => {
+                    tracing::warn!(error = error.kind(), "reports wait for the ledger");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(FINISH_RETRY.end);
+                }
+                Ok(Err(_)) | Err(_) => return Err(Refused::Unfit),
+            }
+        }
+    }
+
+    fn tell_all(&self, batch: Vec<Note>, answers: Vec<Reported>) {
+        for (note, answer) in batch.iter().zip(&answers) {
+            self.tell(note, answer);
+        }
+        batch.iter().for_each(|note| note.lane.report_ended());
+    }
+
+    fn tell(&self, note: &Note, answer: &Reported) {
+        let lane = &note.lane;
+        if answer.fenced {
+            lane.numbers.count_fenced();
+        } else if answer.state == Some(State::Delivered) {
+            lane.numbers.count_delivered();
+        }
+        if let Some(alarm) = answer.alarm {
+            self.alarm(lane, note.report.key, alarm);
+        }
+        if answer.parked_target {
+            lane.numbers.count_parked();
+            tracing::error!(
+                target_name = %lane.name,
+                "the target accepts nothing from us and is parked; nothing is lost: put its \
+                 credential or address right, and it is tried again by itself, or at once by \
+                 `counterfoil target resume`"
+            );
+        }
+        // What waits again may be due soon; a probe may have opened the target.
+        if note.is_probe || answer.parked_target || answer.state == Some(State::Queued) {
+            lane.bell.look();
+        }
+        self.engine.wakes().changed(note.report.key);
+    }
+}
