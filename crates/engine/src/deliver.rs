@@ -16,6 +16,7 @@ mod turn;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use counterfoil_core::delivery::{Alarm, TargetName};
@@ -119,6 +120,8 @@ struct Desk {
     abandon: CancellationToken,
     /// Batches, requests and searches.
     tasks: TaskTracker,
+    /// The ledger does not take reports now.
+    is_stuck: AtomicBool,
 }
 
 impl Deliverer {
@@ -167,6 +170,7 @@ impl Deliverer {
             stopping: stopping.clone(),
             abandon: CancellationToken::new(),
             tasks: TaskTracker::new(),
+            is_stuck: AtomicBool::new(false),
         });
         // Whoever drops this future stops the loops too.
         let _stop = stopping.clone().drop_guard();

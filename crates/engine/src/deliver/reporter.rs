@@ -2,12 +2,16 @@
 //! tried for as long as the process lives.
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use counterfoil_core::delivery::State;
 use counterfoil_store::StoreError;
 use counterfoil_store::outbox::{Report, Reported};
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::Desk;
@@ -17,6 +21,9 @@ use crate::engine::{FINISH_RETRY, passes};
 
 /// Reports of one transaction, at most.
 const MOST_COUNT: usize = 256;
+
+/// A ledger that takes so long for reports is stuck: nothing new is begun meanwhile.
+const SLOW: Duration = Duration::from_millis(500);
 
 /// A report on its way.
 #[derive(Debug)]
@@ -93,7 +100,21 @@ impl Desk {
         Ok(())
     }
 
+    /// What cannot be recorded is not begun: while this takes long, or fails, no loop claims.
     async fn commit(&self, batch: &[Note]) -> Result<Vec<Reported>, Refused> {
+        let mut committing = pin!(self.try_to_commit(batch));
+        let answers = tokio::select! {
+            answers = &mut committing => answers,
+            () = sleep(SLOW) => {
+                self.is_stuck.store(true, Ordering::Release);
+                committing.await
+            }
+        };
+        self.is_stuck.store(false, Ordering::Release);
+        answers
+    }
+
+    async fn try_to_commit(&self, batch: &[Note]) -> Result<Vec<Reported>, Refused> {
         let mut pause = FINISH_RETRY.start;
         loop {
             let reports: Vec<_> = batch.iter().map(|note| note.report.clone()).collect();
@@ -108,7 +129,8 @@ impl Desk {
                 }
                 Ok(Err(error)) if passes(&error) => {
                     tracing::warn!(error = error.kind(), "reports wait for the ledger");
-                    tokio::time::sleep(pause).await;
+                    self.is_stuck.store(true, Ordering::Release);
+                    sleep(pause).await;
                     pause = (pause * 2).min(FINISH_RETRY.end);
                 }
                 Ok(Err(_)) | Err(_) => return Err(Refused::Unfit),

@@ -2,6 +2,7 @@
 //! once, and hands it on.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use counterfoil_core::time::Timestamp;
@@ -15,6 +16,8 @@ use super::lane::{Grant, Lane, Slots};
 
 /// Pauses after a claim that failed, or gave nothing where there should have been something.
 const TROUBLE: std::ops::Range<Duration> = Duration::from_millis(20)..Duration::from_secs(5);
+/// Between two looks at whether the ledger takes reports again.
+const STUCK: Duration = Duration::from_millis(100);
 /// No sleep is longer: the ledger's clock may be set forward meanwhile.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 
@@ -76,6 +79,9 @@ async fn turn(lane: &Arc<Lane>, desk: &Arc<Desk>) -> Turn {
     let now = desk.outbox.now();
     if due > now {
         return Turn::Wait(Some(Instant::now() + due.since(now).min(LONGEST_SLEEP)));
+    }
+    if desk.is_stuck.load(Ordering::Acquire) {
+        return Turn::Wait(Some(Instant::now() + STUCK));
     }
     match lane.grant() {
         Grant::Busy => Turn::Wait(None),
