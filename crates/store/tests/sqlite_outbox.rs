@@ -235,43 +235,6 @@ async fn damaged_items_are_set_aside_and_the_rest_goes_on() {
 }
 
 #[tokio::test]
-async fn every_question_of_a_claim_is_answered_by_an_index() {
-    // Promise: however many items wait or have ended, a claim reads those that it takes: no
-    // statement of the writer's or of the due times looks a table through.
-    let bed = Bed::new();
-    let connection = bed.sql();
-    for sql in [
-        "SELECT operation_key FROM outbox WHERE target_no = ?1 AND next_attempt_ms <= ?2 \
-         AND quarantined = 0 ORDER BY next_attempt_ms, operation_key LIMIT ?3",
-        "SELECT operation_key FROM outbox WHERE target_no = ?1 AND lease_until_ms <= ?2 \
-         AND quarantined = 0 ORDER BY lease_until_ms, operation_key LIMIT ?3",
-        "SELECT min(next_attempt_ms) FROM outbox \
-         WHERE target_no = ?1 AND next_attempt_ms IS NOT NULL AND quarantined = 0",
-        "SELECT min(lease_until_ms) FROM outbox \
-         WHERE target_no = ?1 AND lease_until_ms IS NOT NULL AND quarantined = 0",
-        "SELECT operation_key FROM outbox WHERE park = ?3 AND target_no = ?1 AND quarantined = 0 \
-         ORDER BY operation_key LIMIT ?2",
-        "SELECT operation_key FROM outbox WHERE target_no = ?1 AND next_attempt_ms IS NOT NULL \
-         AND quarantined = 0 AND ?3 > 0 ORDER BY next_attempt_ms, operation_key LIMIT ?2",
-        "SELECT park, target_no, operation_key FROM outbox \
-         WHERE (park, target_no, operation_key) > (?1, ?2, ?3) AND park <= ?4 \
-         AND quarantined = 0 ORDER BY park, target_no, operation_key LIMIT ?5",
-        "SELECT 1 FROM outbox_targets t WHERE EXISTS (SELECT 1 FROM outbox d \
-         WHERE d.target_no = t.target_no AND d.lease_until_ms <= ?1 AND d.quarantined = 0) LIMIT 1",
-    ] {
-        let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).expect(sql);
-        let plan: Vec<String> = statement
-            .query_map([], |row| row.get(3))
-            .and_then(Iterator::collect)
-            .expect("a plan");
-        let plan = plan.join("; ");
-        assert!(plan.contains("USING COVERING INDEX outbox_"), "{sql}: {plan}");
-        assert!(!plan.contains("TEMP B-TREE"), "{sql}: {plan}");
-        assert!(!plan.contains("SCAN outbox") && !plan.contains("SCAN d"), "{sql}: {plan}");
-    }
-}
-
-#[tokio::test]
 async fn the_revoked_are_held_back_at_the_last_step() {
     // Promise: an item that was claimed before its principal was revoked is not sent; restored, it
     // is, and never else; who and why stay on record.

@@ -11,6 +11,8 @@ mod reads;
 mod revoked;
 mod send;
 mod targets;
+#[cfg(test)]
+mod tests;
 
 use std::sync::PoisonError;
 

@@ -162,6 +162,9 @@ impl Session {
     }
 }
 
+pub(super) const LAPSED: &str = "SELECT operation_key FROM outbox WHERE target_no = ?1 \
+    AND lease_until_ms <= ?2 AND quarantined = 0 ORDER BY lease_until_ms, operation_key LIMIT ?3";
+
 /// The keys of the items of a target whose leases have ended.
 pub(super) fn lapsed(
     connection: &Connection,
@@ -171,10 +174,7 @@ pub(super) fn lapsed(
 ) -> rusqlite::Result<Vec<OperationKey>> {
     let limit = i64::try_from(max_count).unwrap_or(i64::MAX);
     connection
-        .prepare_cached(
-            "SELECT operation_key FROM outbox WHERE target_no = ?1 AND lease_until_ms <= ?2 \
-             AND quarantined = 0 ORDER BY lease_until_ms, operation_key LIMIT ?3",
-        )?
+        .prepare_cached(LAPSED)?
         .query_map(rusqlite::params![target_no, now.as_ms(), limit], |row| {
             row.get(0).map(OperationKey::from_bytes)
         })?

@@ -173,15 +173,15 @@ impl Session {
     }
 }
 
+pub(super) const ANY_LAPSED: &str = "SELECT 1 FROM outbox_targets t WHERE EXISTS \
+    (SELECT 1 FROM outbox d WHERE d.target_no = t.target_no AND d.lease_until_ms <= ?1 \
+    AND d.quarantined = 0) LIMIT 1";
+
 /// Whether a lease of some target has ended.
 pub(super) fn is_any_lapsed(
     connection: &rusqlite::Connection,
     now: Timestamp,
 ) -> rusqlite::Result<bool> {
-    let mut statement = connection.prepare_cached(
-        "SELECT 1 FROM outbox_targets t WHERE EXISTS (SELECT 1 FROM outbox d \
-         WHERE d.target_no = t.target_no AND d.lease_until_ms <= ?1 AND d.quarantined = 0) \
-         LIMIT 1",
-    )?;
+    let mut statement = connection.prepare_cached(ANY_LAPSED)?;
     Ok(statement.query_row([now.as_ms()], |_| Ok(())).optional()?.is_some())
 }

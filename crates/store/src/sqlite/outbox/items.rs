@@ -103,6 +103,7 @@ pub(super) fn update(connection: &Connection, item: &Item) -> rusqlite::Result<(
         external_id = ?18, ended = ?19, late_contradiction = ?20, updated_at_ms = ?21, \
         row_check = ?22 WHERE operation_key = ?1";
     let kept = &item.delivery;
+    debug_assert_eq!(check_whole(kept), Ok(()), "what is written can be read");
     let error = kept.last_error.as_ref();
     let changed = connection.prepare_cached(SQL)?.execute(params![
         kept.key.as_bytes().as_slice(),

@@ -238,6 +238,16 @@ pub(super) fn key_of(
     })
 }
 
+pub(super) const PARKED_FOR: &str = "SELECT operation_key FROM outbox WHERE park = ?3 \
+    AND target_no = ?1 AND quarantined = 0 ORDER BY operation_key LIMIT ?2";
+/// The third parameter is there for the sake of the other statement's.
+pub(super) const WAITING: &str = "SELECT operation_key FROM outbox WHERE target_no = ?1 \
+    AND next_attempt_ms IS NOT NULL AND quarantined = 0 AND ?3 > 0 \
+    ORDER BY next_attempt_ms, operation_key LIMIT ?2";
+pub(super) const PARKED_AFTER: &str = "SELECT park, target_no, operation_key FROM outbox \
+    WHERE (park, target_no, operation_key) > (?1, ?2, ?3) AND park <= ?4 \
+    AND quarantined = 0 ORDER BY park, target_no, operation_key LIMIT ?5";
+
 /// Items of a target that are queued though it is unknown, or parked for that though it is known.
 pub(super) fn misplaced(
     connection: &Connection,
@@ -246,13 +256,7 @@ pub(super) fn misplaced(
     max_count: usize,
 ) -> rusqlite::Result<Vec<OperationKey>> {
     let limit = i64::try_from(max_count).unwrap_or(i64::MAX);
-    let sql = if is_known {
-        "SELECT operation_key FROM outbox WHERE park = ?3 AND target_no = ?1 AND quarantined = 0 \
-         ORDER BY operation_key LIMIT ?2"
-    } else {
-        "SELECT operation_key FROM outbox WHERE target_no = ?1 AND next_attempt_ms IS NOT NULL \
-         AND quarantined = 0 AND ?3 > 0 ORDER BY next_attempt_ms, operation_key LIMIT ?2"
-    };
+    let sql = if is_known { PARKED_FOR } else { WAITING };
     let reason = park_number(ParkReason::TargetUnknown);
     connection
         .prepare_cached(sql)?
@@ -267,11 +271,7 @@ fn parked_after(
 ) -> rusqlite::Result<Vec<ParkedPlace>> {
     let last = park_number(ParkReason::TenantRevoked);
     connection
-        .prepare_cached(
-            "SELECT park, target_no, operation_key FROM outbox \
-             WHERE (park, target_no, operation_key) > (?1, ?2, ?3) AND park <= ?4 \
-             AND quarantined = 0 ORDER BY park, target_no, operation_key LIMIT ?5",
-        )?
+        .prepare_cached(PARKED_AFTER)?
         .query_map(
             params![after.park, after.target_no, after.key, last, PARKED_COUNT],
             |row| Ok(ParkedPlace { park: row.get(0)?, target_no: row.get(1)?, key: row.get(2)? }),

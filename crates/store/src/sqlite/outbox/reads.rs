@@ -52,18 +52,19 @@ impl fmt::Debug for Ask {
     }
 }
 
+pub(super) const EARLIEST: &str = "SELECT min(at) FROM \
+    (SELECT min(next_attempt_ms) AS at FROM outbox \
+    WHERE target_no = ?1 AND next_attempt_ms IS NOT NULL AND quarantined = 0 \
+    UNION ALL SELECT min(lease_until_ms) FROM outbox \
+    WHERE target_no = ?1 AND lease_until_ms IS NOT NULL AND quarantined = 0)";
+
 /// When the first item of a target is due, or its lease ends.
 pub(super) fn earliest(
     connection: &Connection,
     target_no: i64,
 ) -> rusqlite::Result<Option<Timestamp>> {
     let first: Option<i64> = connection
-        .prepare_cached(
-            "SELECT min(at) FROM (SELECT min(next_attempt_ms) AS at FROM outbox \
-             WHERE target_no = ?1 AND next_attempt_ms IS NOT NULL AND quarantined = 0 \
-             UNION ALL SELECT min(lease_until_ms) FROM outbox \
-             WHERE target_no = ?1 AND lease_until_ms IS NOT NULL AND quarantined = 0)",
-        )?
+        .prepare_cached(EARLIEST)?
         .query_row([target_no], |row| row.get(0))?;
     Ok(first.map(Timestamp::from_ms))
 }
