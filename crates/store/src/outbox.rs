@@ -56,14 +56,15 @@ pub trait Outbox: Store {
     fn report(&self, reports: Vec<Report>) -> StoreFuture<'_, Vec<Reported>>;
 
     /// Takes back items of every target whose leases have ended, at most `max_count`, and says how
-    /// many. For targets that nobody claims from any more.
+    /// many. For targets that nobody claims from any more. It writes only if there are some.
     ///
     /// # Errors
     /// As [`claim`](Self::claim).
     fn take_back_lapsed(&self, max_count: usize) -> StoreFuture<'_, usize>;
 
     /// Parks the waiting items of targets that are not in `known`, and releases those that were
-    /// parked for that and are; at most `max_count`. Says how many it changed.
+    /// parked for that and are; at most `max_count`. Says how many it changed, and writes only if
+    /// there are some.
     ///
     /// # Errors
     /// As [`claim`](Self::claim).

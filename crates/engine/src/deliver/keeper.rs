@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use counterfoil_core::delivery::{State, TargetName};
+use counterfoil_core::delivery::TargetName;
 use counterfoil_store::StoreError;
 use tokio::time::sleep;
 
@@ -74,26 +74,20 @@ pub(super) async fn keep(desk: Arc<Desk>, known: Arc<[TargetName]>) {
     }
 }
 
-/// Writes only where there is something to do.
+/// One round. The store writes only where there is something to do.
 async fn round(desk: &Desk, known: &[TargetName]) -> Result<(), StoreError> {
-    let counts = desk.outbox.outbox_stats().await?.counts;
-    let count = |state: State| counts.get(state as usize).copied().unwrap_or(0);
-    if count(State::Leased) + count(State::Sending) > 0 {
-        for _ in 0..ROUND_STEPS_COUNT {
-            if desk.stopping.is_cancelled()
-                || desk.outbox.take_back_lapsed(STEP_COUNT).await? < STEP_COUNT
-            {
-                break;
-            }
+    for _ in 0..ROUND_STEPS_COUNT {
+        if desk.outbox.take_back_lapsed(STEP_COUNT).await? < STEP_COUNT
+            || desk.stopping.is_cancelled()
+        {
+            break;
         }
     }
-    if count(State::Queued) + count(State::Parked) > 0 {
-        for _ in 0..ROUND_STEPS_COUNT {
-            if desk.stopping.is_cancelled()
-                || desk.outbox.match_targets(known.to_vec(), STEP_COUNT).await? < STEP_COUNT
-            {
-                break;
-            }
+    for _ in 0..ROUND_STEPS_COUNT {
+        if desk.outbox.match_targets(known.to_vec(), STEP_COUNT).await? < STEP_COUNT
+            || desk.stopping.is_cancelled()
+        {
+            break;
         }
     }
     Ok(())

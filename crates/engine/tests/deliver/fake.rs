@@ -135,20 +135,20 @@ impl Fake {
     }
 
     pub fn arrivals(&self) -> Vec<Arrival> {
-        self.arrivals.lock().unwrap().clone()
+        self.arrivals.lock().expect("no test panics in here").clone()
     }
 
     pub fn effects(&self) -> BTreeMap<String, u32> {
-        self.effects.lock().unwrap().clone()
+        self.effects.lock().expect("no test panics in here").clone()
     }
 
     /// Most requests that were under way at a time.
     pub fn most_under_way(&self) -> usize {
-        self.under_way.lock().unwrap().1
+        self.under_way.lock().expect("no test panics in here").1
     }
 
     fn apply(&self, request: &str) {
-        let mut effects = self.effects.lock().unwrap();
+        let mut effects = self.effects.lock().expect("no test panics in here");
         let count = effects.entry(request.to_owned()).or_default();
         if !self.has_keys || *count == 0 {
             *count += 1;
@@ -184,12 +184,12 @@ impl Target for Fake {
             let left = Instant::from_std(deadline).saturating_duration_since(at);
             assert!(left >= self.limits.send_limit, "there is time for a whole request: {left:?}");
             let number = {
-                let mut arrivals = self.arrivals.lock().unwrap();
+                let mut arrivals = self.arrivals.lock().expect("no test panics in here");
                 arrivals.push(Arrival { request: request.clone(), at });
                 arrivals.len() - 1
             };
             let _counted = Counted::new(&self.under_way);
-            let does = (self.script.lock().unwrap())(&request, number);
+            let does = (self.script.lock().expect("no test panics in here"))(&request, number);
             sleep(does.before).await;
             if does.applies {
                 self.apply(&request);
@@ -213,7 +213,13 @@ impl Target for Fake {
     ) -> TargetFuture<'_, LookupEnd> {
         Box::pin(async move {
             let request = text(&request);
-            let count = self.effects.lock().unwrap().get(&request).copied().unwrap_or(0);
+            let count = self
+                .effects
+                .lock()
+                .expect("no test panics in here")
+                .get(&request)
+                .copied()
+                .unwrap_or(0);
             match (count, applied(&request)) {
                 (0, _) => LookupEnd::Absent { begun_at },
                 (1, SendEnd::Applied { external_id, result }) => {
@@ -230,7 +236,7 @@ struct Counted<'a>(&'a Mutex<(usize, usize)>);
 
 impl<'a> Counted<'a> {
     fn new(count: &'a Mutex<(usize, usize)>) -> Self {
-        let mut now = count.lock().unwrap();
+        let mut now = count.lock().expect("no test panics in here");
         now.0 += 1;
         now.1 = now.1.max(now.0);
         Self(count)
@@ -239,6 +245,6 @@ impl<'a> Counted<'a> {
 
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
-        self.0.lock().unwrap().0 -= 1;
+        self.0.lock().expect("no test panics in here").0 -= 1;
     }
 }

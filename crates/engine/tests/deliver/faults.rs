@@ -14,7 +14,7 @@ use crate::world::{Process, key, options, store, terms};
 async fn a_ledger_that_fails_loses_and_doubles_nothing() {
     // Promise: nothing is sent that the ledger did not record, and a report that it does not take
     // is tried until it does; an answer that was lost is asked for again.
-    for command in ["claim", "begin_send", "report", "next_due", "next_due_of", "outbox_stats"] {
+    for command in ["claim", "begin_send", "report", "next_due", "next_due_of", "match_targets"] {
         for fault in [Fault::Busy, Fault::LostAnswer, Fault::Panics] {
             let store = store();
             let faulty = Faulty::new(Arc::clone(&store), move |name, number| {

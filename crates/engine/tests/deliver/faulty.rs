@@ -62,7 +62,7 @@ impl Faulty {
     }
 
     pub fn calls(&self) -> BTreeMap<&'static str, usize> {
-        self.calls.lock().unwrap().clone()
+        self.calls.lock().expect("no test panics in here").clone()
     }
 
     fn run<'a, T: Send + 'a>(
@@ -72,12 +72,12 @@ impl Faulty {
     ) -> StoreFuture<'a, T> {
         Box::pin(async move {
             let number = {
-                let mut calls = self.calls.lock().unwrap();
+                let mut calls = self.calls.lock().expect("no test panics in here");
                 let count = calls.entry(name).or_default();
                 *count += 1;
                 *count - 1
             };
-            let fault = (self.script.lock().unwrap())(name, number);
+            let fault = (self.script.lock().expect("no test panics in here"))(name, number);
             match fault {
                 Fault::Passes => work.await,
                 Fault::Busy => Err(StoreError::Busy { waited_ms: 1 }),

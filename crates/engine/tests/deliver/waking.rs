@@ -49,9 +49,9 @@ async fn an_idle_worker_asks_once_a_second_for_all_its_targets() {
     let grown =
         |name| after.get(name).copied().unwrap_or(0) - before.get(name).copied().unwrap_or(0);
     assert!(grown("next_due_of") <= 300, "{after:?}");
-    assert!(grown("outbox_stats") <= 11, "{after:?}");
-    for write in ["claim", "report", "begin_send", "take_back_lapsed", "match_targets", "next_due"]
-    {
+    // These look before they write.
+    assert!(grown("take_back_lapsed") <= 11 && grown("match_targets") <= 11, "{after:?}");
+    for write in ["claim", "report", "begin_send", "next_due", "outbox_stats"] {
         assert_eq!(grown(write), 0, "{write}: {after:?}");
     }
     process.stop().await;

@@ -68,10 +68,6 @@ impl Process {
         self
     }
 
-    pub fn tell_to_stop(&self) {
-        self.stop.cancel();
-    }
-
     /// Told to stop, and has.
     pub async fn stop(&mut self) {
         self.stop.cancel();

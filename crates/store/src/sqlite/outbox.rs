@@ -230,6 +230,13 @@ impl Outbox for SqliteStore {
         Box::pin(self.ask(move |c| reads::due_of(c, &target, now)))
     }
 
+    fn next_due_of(&self, targets: Vec<TargetName>) -> StoreFuture<'_, Vec<Option<Timestamp>>> {
+        let now = self.mark.now();
+        let look =
+            move |c: &_| targets.iter().map(|name| reads::due_of(c, name, now)).collect();
+        Box::pin(self.ask(look))
+    }
+
     fn delivery(&self, which: Which) -> StoreFuture<'_, Option<DeliveryView>> {
         Box::pin(async move { self.ask(move |c| reads::delivery(c, &which)).await? })
     }
