@@ -187,7 +187,7 @@ fn new_session(
         tables,
         mark,
         path,
-        tenants: std::collections::HashMap::new(),
+        numbers: super::numbers::Numbers::default(),
         stamped: None,
         no_room: false,
     }

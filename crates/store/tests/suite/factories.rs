@@ -65,3 +65,9 @@ impl Factory for Sqlite {
         Arc::new(SqliteStore::open(&self.options).expect("opens"))
     }
 }
+
+/// Takes a ledger's schema back to what it was before there was an outbox.
+pub const WITHOUT_OUTBOX: &str = "DROP TABLE outbox_requests; DROP TABLE outbox; \
+    DROP TABLE outbox_targets; DROP TABLE outbox_terms; DROP TABLE outbox_revocations; \
+    DROP TABLE outbox_orders; ALTER TABLE operations DROP COLUMN nature; \
+    UPDATE ledger SET version = 2, min_compatible = 1";
