@@ -108,3 +108,4 @@ macro_rules! conformance {
 }
 
 conformance!(memory: crate::suite::factories::Memory);
+conformance!(sqlite: crate::suite::factories::Sqlite);

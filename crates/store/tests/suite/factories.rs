@@ -71,3 +71,9 @@ pub const WITHOUT_OUTBOX: &str = "DROP TABLE outbox_requests; DROP TABLE outbox;
     DROP TABLE outbox_targets; DROP TABLE outbox_terms; DROP TABLE outbox_revocations; \
     DROP TABLE outbox_orders; ALTER TABLE operations DROP COLUMN nature; \
     UPDATE ledger SET version = 2, min_compatible = 1";
+
+impl OutboxFactory for Sqlite {
+    fn open_outbox(&self) -> Arc<dyn Outbox> {
+        Arc::new(SqliteStore::open(&self.options).expect("opens"))
+    }
+}
