@@ -97,7 +97,7 @@ pub enum DelivererError {
     },
 }
 
-/// A worker. An engine has one at most.
+/// A worker. An engine has one at most: see [`Engine::start_worker`].
 #[derive(Debug)]
 pub struct Deliverer {
     engine: Arc<Engine>,

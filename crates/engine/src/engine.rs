@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::deliver::DeliveryNumbers;
+use crate::deliver::{Deliverer, DeliveryNumbers};
 use crate::reply::{Settled, refusal_from_store};
 use crate::wakes::Wakes;
 
@@ -35,6 +35,9 @@ pub struct Engine {
     lifetimes: Lifetimes,
     boot: BootId,
     tasks: TaskTracker,
+    /// The worker, if this process has one.
+    workers: TaskTracker,
+    stop_workers: CancellationToken,
     wakes: Wakes,
     numbers: Arc<DeliveryNumbers>,
 }
@@ -92,6 +95,8 @@ impl Engine {
             lifetimes,
             boot: BootId::from_bytes(random()),
             tasks: TaskTracker::new(),
+            workers: TaskTracker::new(),
+            stop_workers: CancellationToken::new(),
             wakes: Wakes::default(),
             numbers: Arc::default(),
         })
@@ -326,10 +331,28 @@ impl Engine {
         read.map_err(|error| refusal_from_store(&error, Some(id)))
     }
 
+    /// Runs a worker in the background, until `shutdown` is cancelled or the engine is drained.
+    pub fn start_worker(&self, worker: Deliverer, shutdown: &CancellationToken) {
+        let (stop, shutdown) = (self.stop_workers.child_token(), shutdown.clone());
+        self.workers.spawn(async move {
+            let run = worker.run(stop.clone());
+            tokio::pin!(run);
+            tokio::select! {
+                () = &mut run => return,
+                () = shutdown.cancelled() => stop.cancel(),
+            }
+            run.await;
+        });
+    }
+
     /// Waits until every effect that was begun is settled, at most `limit`; says whether all were.
+    /// A worker of this engine is told to stop, and has its own limit.
     pub async fn drain(&self, limit: Duration) -> bool {
+        self.stop_workers.cancel();
+        self.workers.close();
         self.tasks.close();
-        tokio::time::timeout(limit, self.tasks.wait()).await.is_ok()
+        let settled = tokio::time::timeout(limit, self.tasks.wait());
+        tokio::join!(settled, self.workers.wait()).0.is_ok()
     }
 
     /// Proves that a write would be committed now, by committing the ledger's time.

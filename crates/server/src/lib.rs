@@ -17,3 +17,4 @@ pub mod serve;
 pub mod tokens;
 pub mod tools;
 pub mod wire;
+pub mod worker;

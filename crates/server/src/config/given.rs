@@ -33,6 +33,8 @@ pub enum Key {
     RetentionJob,
     /// How often it does.
     RetentionInterval,
+    /// Whether a server delivers.
+    Worker,
     /// The key that makes new fingerprints.
     KeysActive,
     /// The file of bearer tokens.
@@ -61,7 +63,7 @@ pub enum Key {
 
 impl Key {
     /// Every key.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::DataDir,
         Self::BackendId,
         Self::Principal,
@@ -74,6 +76,7 @@ impl Key {
         Self::LifetimesRetention,
         Self::RetentionJob,
         Self::RetentionInterval,
+        Self::Worker,
         Self::KeysActive,
         Self::Tokens,
         Self::HttpAllowedHosts,
@@ -104,6 +107,7 @@ impl Key {
             Self::LifetimesRetention => "lifetimes.retention",
             Self::RetentionJob => "retention.job",
             Self::RetentionInterval => "retention.interval",
+            Self::Worker => "worker",
             Self::KeysActive => "keys.active",
             Self::Tokens => "tokens",
             Self::HttpAllowedHosts => "http.allowed_hosts",
