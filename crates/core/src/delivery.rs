@@ -15,6 +15,7 @@ mod item;
 mod outcome;
 mod step;
 mod target;
+mod target_key;
 
 pub use answer::{AnswerSeen, Declared, Proof, judge};
 pub use breaker::{Breaker, BreakerGate, BreakerLimits};
@@ -24,3 +25,4 @@ pub use item::{ALL_STATES, Delivery, Ended, Lease, ParkReason, State, Withdrawal
 pub use outcome::{ErrorClass, LookupEnd, SendEnd, Then};
 pub use step::step;
 pub use target::{Gate, Parked, Paused, TargetName, TargetState};
+pub use target_key::TargetIdentity;

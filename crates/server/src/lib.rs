@@ -3,6 +3,7 @@
 
 pub mod cli;
 pub mod config;
+pub mod connector;
 pub mod data_dir;
 pub mod demo;
 pub mod handler;
@@ -12,6 +13,7 @@ pub mod ledger;
 pub mod logging;
 pub mod metrics;
 pub mod mounts;
+pub mod outbound;
 pub mod output;
 pub mod serve;
 pub mod tokens;

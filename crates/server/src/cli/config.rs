@@ -57,6 +57,10 @@ pub(super) fn run(args: &ConfigArgs, env: &Environment) -> anyhow::Result<Exit> 
         output::json(&as_json(&effective))?;
     } else {
         output::data(table(&effective))?;
+        if !effective.connectors.is_empty() {
+            let names: Vec<_> = effective.connectors.iter().map(|it| it.name.as_str()).collect();
+            output::data(format_args!("connectors: {}", names.join(", ")))?;
+        }
         let doubts = effective.settings.doubts();
         doubts.iter().for_each(|doubt| output::note(format_args!("warning: {doubt}")));
     }
@@ -113,11 +117,19 @@ fn as_json(effective: &Effective) -> Value {
         "usable": true,
         "file": effective.settings.config_file.as_ref().map(|path| path.to_string_lossy()),
         "settings": effective.values.iter().map(value).collect::<Vec<_>>(),
+        "connectors": effective.connectors.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(),
         "problems": [],
         "warnings": effective.settings.doubts(),
     })
 }
 
 fn refused(problems: &[String]) -> Value {
-    json!({ "usable": false, "file": null, "settings": [], "problems": problems, "warnings": [] })
+    json!({
+        "usable": false,
+        "file": null,
+        "settings": [],
+        "connectors": [],
+        "problems": problems,
+        "warnings": [],
+    })
 }

@@ -3,6 +3,7 @@
 mod call;
 mod completions;
 mod config;
+mod connector;
 mod demo;
 pub mod exit;
 mod fingerprint;
@@ -63,6 +64,7 @@ enum Command {
     Store(store::StoreArgs),
     Fingerprint(fingerprint::FingerprintArgs),
     Config(config::ConfigArgs),
+    Connector(connector::ConnectorArgs),
     Completions(completions::CompletionsArgs),
     Demo(demo::DemoArgs),
     #[command(hide = true)]
@@ -129,6 +131,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
             Command::Fingerprint(args) => fingerprint::run(&args),
             Command::Completions(args) => completions::run(&args),
             Command::Config(args) => config::run(&args, &env),
+            Command::Connector(args) => Box::pin(connector::run(args, &env)).await,
         }
     });
     // A read of stdin that nobody will answer must not hold the process.

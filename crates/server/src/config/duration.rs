@@ -16,7 +16,7 @@ const FORM: &str =
 ///
 /// # Errors
 /// Rule and remedy, if the number is not finite, negative or over one hundred years.
-pub(super) fn from_seconds(seconds: f64) -> Result<Duration, String> {
+pub(crate) fn from_seconds(seconds: f64) -> Result<Duration, String> {
     if !seconds.is_finite() {
         return Err(format!("a time span must be finite; {FORM}"));
     }
@@ -62,7 +62,7 @@ pub fn from_text(text: &str) -> Result<Duration, String> {
 }
 
 /// The shortest text that [`from_text`] reads as that span, cut to whole milliseconds: `1h30m`.
-pub(super) fn to_text(span: Duration) -> String {
+pub(crate) fn to_text(span: Duration) -> String {
     let mut rest_ms = span.as_millis();
     let mut text = String::new();
     for (name, unit_ms) in UNITS {

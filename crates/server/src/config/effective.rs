@@ -9,6 +9,7 @@ use super::given::{Key, Place};
 use super::{
     ConfigError, Environment, Flags, HttpSettings, LocalOnly, Settings, duration, read_sources,
 };
+use crate::connector::Connectors;
 use crate::mounts::OnlyThisHost;
 
 /// Settings with the source of each value.
@@ -16,6 +17,8 @@ use crate::mounts::OnlyThisHost;
 pub struct Effective {
     /// The settings.
     pub settings: Settings,
+    /// The connectors.
+    pub connectors: Connectors,
     /// Each setting, in the order of [`Key::ALL`].
     pub values: Vec<EffectiveValue>,
 }
@@ -94,13 +97,13 @@ impl Effective {
         let strongest = |key| read.draft.given.iter().rev().find(|given| given.key == key);
         let sources = Key::ALL
             .map(|key| strongest(key).map_or(Source::Default, |given| Source::from(&given.place)));
-        let settings = read.settings(env)?;
+        let (settings, connectors) = read.settings_and_connectors(env)?;
         let values = Key::ALL
             .into_iter()
             .zip(sources)
             .map(|(key, source)| EffectiveValue { key, value: settings.shown(key), source })
             .collect();
-        Ok(Self { settings, values })
+        Ok(Self { settings, connectors, values })
     }
 }
 
@@ -126,6 +129,10 @@ impl Settings {
             Key::Worker => Some(self.worker.to_string()),
             Key::KeysActive => self.active_key.map(|id| id.to_string()),
             Key::Tokens => self.tokens_file().ok().map(|path| path.display().to_string()),
+            Key::Connectors => {
+                let paths: Vec<_> = self.connectors.iter().map(|it| it.display()).collect();
+                with_commas(&paths)
+            }
             http => self.http.shown(http),
         }
     }

@@ -11,6 +11,8 @@ use super::LOG_VARIABLE;
 use super::given::{Given, Key, Place, Value};
 use super::problem::{Problem, hide_secrets, probably_meant};
 
+/// The table of the connectors.
+pub(crate) const CONNECTOR_TABLE: &str = "connector";
 /// A longer file is not a configuration.
 const LONGEST_BYTES: u64 = 1024 * 1024;
 
@@ -86,6 +88,10 @@ impl Reader<'_> {
     }
 
     fn entry(&mut self, name: &str, key_at: usize, value: &Spanned<DeValue<'_>>) {
+        // Connectors have a reader of their own: `crate::connector`.
+        if name == CONNECTOR_TABLE && matches!(value.get_ref(), DeValue::Table(_)) {
+            return;
+        }
         let known = Key::ALL.into_iter().find(|key| key.name() == name);
         let is_table = Key::ALL.iter().any(|key| key.name().starts_with(&format!("{name}.")));
         match (known, value.get_ref()) {
@@ -142,7 +148,7 @@ fn unknown_words(name: &str) -> String {
 }
 
 /// The place of a byte offset.
-fn place(path: &Path, text: &str, offset: usize) -> Place {
+pub(crate) fn place(path: &Path, text: &str, offset: usize) -> Place {
     let before = text.get(..offset).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |at| at + 1);
     Place::File {
@@ -162,12 +168,16 @@ fn plain(value: &DeValue<'_>) -> Value {
         }
         DeValue::Boolean(is) => Value::Boolean(*is),
         DeValue::Datetime(_) => Value::Other("a date or time"),
-        DeValue::Array(_) => Value::Other("a list"),
+        DeValue::Array(elements) => {
+            let texts = elements.iter().map(|element| element.get_ref().as_str());
+            let texts: Option<Vec<String>> = texts.map(|text| text.map(str::to_owned)).collect();
+            texts.map_or(Value::Other("a list"), Value::Texts)
+        }
         DeValue::Table(_) => Value::Other("a table"),
     }
 }
 
-fn text_of(path: &Path) -> Result<String, String> {
+pub(crate) fn text_of(path: &Path) -> Result<String, String> {
     let cannot = |cause: io::Error| {
         format!("the file cannot be read: {cause}; correct it, or give --config another path")
     };

@@ -59,6 +59,8 @@ pub enum Key {
     TlsCert,
     /// Its private key.
     TlsKey,
+    /// Files and directories that hold connectors.
+    Connectors,
 }
 
 impl Key {
@@ -89,6 +91,7 @@ impl Key {
         Self::HttpSessionIdle,
         Self::TlsCert,
         Self::TlsKey,
+        Self::Connectors,
     ];
 
     /// Its name in the file, with the table before the dot.
@@ -120,6 +123,7 @@ impl Key {
             Self::HttpSessionIdle => "http.session_idle",
             Self::TlsCert => "tls.cert",
             Self::TlsKey => "tls.key",
+            Self::Connectors => "connectors",
         }
     }
 
@@ -146,13 +150,15 @@ pub(super) enum Value {
     Boolean(bool),
     /// A path that is not UTF-8, from outside a file.
     Bytes(PathBuf),
+    /// A list of texts, which a file alone can hold.
+    Texts(Vec<String>),
     /// Nothing that any setting takes.
     Other(&'static str),
 }
 
 /// Where a value stands. The order is that of a report.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place {
+pub(crate) enum Place {
     /// Line and column count from 1, the column in characters.
     File { path: PathBuf, line: usize, column: usize },
     /// The variable's name.
@@ -163,7 +169,7 @@ pub(super) enum Place {
 
 impl Place {
     /// What a relative path at this place counts from; empty is the working directory.
-    pub(super) fn base(&self) -> &Path {
+    pub(crate) fn base(&self) -> &Path {
         match self {
             Self::File { path, .. } => path.parent().unwrap_or(Path::new("")),
             Self::Environment(_) | Self::CommandLine(_) => Path::new(""),

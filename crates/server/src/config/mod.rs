@@ -18,6 +18,7 @@ use counterfoil_core::fingerprint::KeyId;
 use counterfoil_core::identity::{BackendId, Principal};
 use counterfoil_core::time::{Lifetimes, Span};
 
+use crate::connector::Connectors;
 use crate::data_dir::{CONFIG_FILE, DataDir, DataDirError, TOKENS_FILE};
 use crate::http::{HostRule, HttpLimits, OriginRule};
 use crate::mounts::OnlyThisHost;
@@ -29,8 +30,12 @@ pub use problem::ConfigError;
 
 pub use duration::from_text as parse_span;
 
-use given::{Given, Place, Value};
-use problem::Problem;
+pub(crate) use duration::from_seconds;
+pub(crate) use file::{CONNECTOR_TABLE, place, text_of};
+pub(crate) use given::Place;
+pub(crate) use problem::{Problem, hide_secrets, nearest};
+
+use given::{Given, Value};
 
 /// The variable that names the configuration's file.
 pub const CONFIG_VARIABLE: &str = "COUNTERFOIL_CONFIG";
@@ -68,6 +73,8 @@ pub struct Settings {
     tokens: Option<PathBuf>,
     /// What a server that is reached over HTTP goes by.
     pub http: HttpSettings,
+    /// Files and directories that hold connectors, besides the configuration's own file.
+    pub connectors: Vec<PathBuf>,
     /// The file that was read.
     pub config_file: Option<PathBuf>,
 }
@@ -152,6 +159,17 @@ impl Settings {
     /// [`ConfigError`] with every mistake of every source.
     pub fn load(flags: &Flags, env: &Environment) -> Result<Self, ConfigError> {
         read_sources(flags, env).settings(env)
+    }
+
+    /// As [`load`](Self::load), with the connectors, and the mistakes of both at once.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_with_connectors(
+        flags: &Flags,
+        env: &Environment,
+    ) -> Result<(Self, Connectors), ConfigError> {
+        read_sources(flags, env).settings_and_connectors(env)
     }
 
     /// What is allowed and hardly meant, in words.
@@ -246,8 +264,24 @@ impl Sources {
     fn settings(self, env: &Environment) -> Result<Settings, ConfigError> {
         let mut problems = self.problems;
         let settings = self.draft.validate(self.config_file, env, &mut problems);
+        Self::unless(problems, settings)
+    }
+
+    /// As [`settings`](Self::settings), with the connectors, and the mistakes of both at once.
+    fn settings_and_connectors(
+        self,
+        env: &Environment,
+    ) -> Result<(Settings, Connectors), ConfigError> {
+        let mut problems = self.problems;
+        let settings = self.draft.validate(self.config_file, env, &mut problems);
+        let (connectors, of_connectors) = Connectors::read(&settings);
+        problems.extend(of_connectors);
+        Self::unless(problems, (settings, connectors))
+    }
+
+    fn unless<T>(mut problems: Vec<Problem>, good: T) -> Result<T, ConfigError> {
         problems.sort_by(|a, b| a.place.cmp(&b.place));
-        if problems.is_empty() { Ok(settings) } else { Err(ConfigError::new(problems)) }
+        if problems.is_empty() { Ok(good) } else { Err(ConfigError::new(problems)) }
     }
 }
 
@@ -296,6 +330,7 @@ impl Draft {
             ),
             tokens: self.path(Key::Tokens, problems),
             http: self.http(problems),
+            connectors: self.paths(Key::Connectors, problems),
             config_file,
         }
     }
@@ -360,6 +395,21 @@ impl Draft {
         for given in self.given.iter().filter(|given| given.key == key) {
             match rule(&given.value) {
                 Ok(value) => strongest = Some(value),
+                Err(words) => problems.push(given.problem(words)),
+            }
+        }
+        strongest
+    }
+
+    /// As [`path`](Self::path), for a list.
+    fn paths(&self, key: Key, problems: &mut Vec<Problem>) -> Vec<PathBuf> {
+        let mut strongest = Vec::new();
+        for given in self.given.iter().filter(|given| given.key == key) {
+            match rules::paths(&given.value) {
+                Ok(paths) => {
+                    let base = given.place.base();
+                    strongest = paths.iter().map(|path| base.join(path)).collect();
+                }
                 Err(words) => problems.push(given.problem(words)),
             }
         }

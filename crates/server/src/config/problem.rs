@@ -11,8 +11,15 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    pub(super) fn new(problems: Vec<Problem>) -> Self {
+    pub(crate) fn new(problems: Vec<Problem>) -> Self {
         Self { problems }
+    }
+
+    /// The mistakes of both.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.problems.extend(other.problems);
+        self
     }
 
     /// How many mistakes there are.
@@ -41,8 +48,8 @@ impl std::error::Error for ConfigError {}
 
 /// One mistake.
 #[derive(Debug)]
-pub(super) struct Problem {
-    pub(super) place: Place,
+pub(crate) struct Problem {
+    pub(crate) place: Place,
     /// `key = value`, or what stands in its place.
     subject: String,
     /// The rule and the remedy.
@@ -50,7 +57,7 @@ pub(super) struct Problem {
 }
 
 impl Problem {
-    pub(super) fn new(place: Place, subject: String, words: String) -> Self {
+    pub(crate) fn new(place: Place, subject: String, words: String) -> Self {
         Self { place, subject, words }
     }
 }
@@ -73,7 +80,7 @@ impl fmt::Display for Problem {
 }
 
 /// What an error may show of a value: one short line without secrets.
-pub(super) fn hide_secrets(name: &str, shown: &str) -> String {
+pub(crate) fn hide_secrets(name: &str, shown: &str) -> String {
     const HIDDEN: &str = "(hidden)";
     const LONGEST_CHARS: usize = 60;
     if (sounds_secret(name) && !is_number(shown)) || looks_like_key(shown) {
@@ -99,7 +106,7 @@ fn is_number(shown: &str) -> bool {
 }
 
 /// The key of `known` that differs from `name` in the fewest letters, if at most `limit`.
-pub(super) fn nearest(
+pub(crate) fn nearest(
     name: &str,
     known: impl Iterator<Item = String>,
     limit: usize,

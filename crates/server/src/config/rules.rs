@@ -38,6 +38,18 @@ pub(super) fn path(value: &Value) -> Checked<PathBuf> {
     }
 }
 
+/// Paths: a list in a file, else separated by commas.
+pub(super) fn paths(value: &Value) -> Checked<Vec<PathBuf>> {
+    match value {
+        Value::Texts(texts) => texts.iter().map(|text| path(&Value::Text(text.clone()))).collect(),
+        Value::Text(text) => {
+            let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+            parts.map(|part| path(&Value::Text(part.to_owned()))).collect()
+        }
+        other => Ok(vec![path(other)?]),
+    }
+}
+
 pub(super) fn backend_id(value: &Value) -> Checked<BackendId> {
     name(value, BackendId::parse)
 }
@@ -181,7 +193,9 @@ fn span(value: &Value) -> Checked<Duration> {
         Value::Integer(seconds) => duration::from_seconds(*seconds as f64),
         Value::Float(seconds) => duration::from_seconds(*seconds),
         Value::Text(text) => duration::from_text(text),
-        Value::Boolean(_) | Value::Bytes(_) | Value::Other(_) => duration::from_text("?"),
+        Value::Boolean(_) | Value::Bytes(_) | Value::Texts(_) | Value::Other(_) => {
+            duration::from_text("?")
+        }
     }
 }
 
@@ -196,6 +210,7 @@ fn wanted_text(value: &Value, what: &str) -> String {
         Value::Float(_) => "a number",
         Value::Boolean(_) => "true or false",
         Value::Bytes(_) => "text that is not UTF-8",
+        Value::Texts(_) => "a list",
         Value::Other(kind) => kind,
     };
     format!("{what} is text, and this is {found}; put it in quotes")
