@@ -22,6 +22,7 @@ use std::time::Duration;
 use counterfoil_core::delivery::{Alarm, TargetName};
 use counterfoil_core::identity::OperationKey;
 use counterfoil_store::Outbox;
+use tokio::sync::Mutex;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -31,7 +32,7 @@ use crate::engine::Engine;
 use crate::target::{Target, TargetLimits};
 use lane::Lane;
 pub use numbers::{BreakerState, DeliveryNumbers, Outcome, TargetNumbers};
-use reporter::Note;
+use reporter::{Inbox, Note};
 
 /// Pauses before a loop that panicked is started again.
 const RESTART: std::ops::Range<Duration> = Duration::from_millis(100)..Duration::from_secs(30);
@@ -175,7 +176,12 @@ impl Deliverer {
         // Whoever drops this future stops the loops too.
         let _stop = stopping.clone().drop_guard();
         let last = CancellationToken::new();
-        let reporter = tokio::spawn(reporter::run(Arc::clone(&desk), inbox, last.clone()));
+        let inbox: Inbox = Arc::new(Mutex::new(inbox));
+        let (report_desk, told) = (Arc::clone(&desk), last.clone());
+        // It ends by itself, behind everything else, and is never stopped before.
+        let reporter = tokio::spawn(supervise(CancellationToken::new(), None, move || {
+            reporter::run(Arc::clone(&report_desk), Arc::clone(&inbox), told.clone())
+        }));
         let loops = TaskTracker::new();
         for lane in lanes.iter() {
             let (lane, desk) = (Arc::clone(lane), Arc::clone(&desk));

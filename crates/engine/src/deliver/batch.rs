@@ -85,7 +85,9 @@ pub(super) async fn run(
             desk.tasks.spawn(send(Arc::clone(&desk), held, begun));
         } else {
             // It counts: an item that breaks the connector must come to an end too.
-            held.report(Happened::Sent(not_sent("the connector failed before it sent anything")));
+            let end = not_sent("the connector failed before it sent anything");
+            lane.numbers.count_attempt(&end);
+            held.report(Happened::Sent(end));
         }
     }
 }

@@ -84,12 +84,8 @@ impl Held {
             what,
         };
         let is_probe = self.item.delivery.lease.is_some_and(|lease| lease.probe);
-        self.lane.report_begun();
-        let note = Note { lane: Arc::clone(&self.lane), report, is_probe };
-        if self.lane.reports.send(note).is_err() {
-            // The reporter has ended: the ledger is closed, and the lease tells the next worker.
-            self.lane.report_ended();
-        }
+        // Without a reporter the ledger is closed, and the lease tells the next worker.
+        let _ = self.lane.reports.send(Note::new(&self.lane, report, is_probe));
         self.slot = None;
     }
 }

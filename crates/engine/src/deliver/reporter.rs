@@ -10,6 +10,7 @@ use std::time::Duration;
 use counterfoil_core::delivery::State;
 use counterfoil_store::StoreError;
 use counterfoil_store::outbox::{Report, Reported};
+use tokio::sync::Mutex;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -25,14 +26,30 @@ const MOST_COUNT: usize = 256;
 /// A ledger that takes so long for reports is stuck: nothing new is begun meanwhile.
 const SLOW: Duration = Duration::from_millis(500);
 
-/// A report on its way.
+/// A report on its way. While there are many of one target, no more of its items are claimed.
 #[derive(Debug)]
 pub(super) struct Note {
-    pub(super) lane: Arc<Lane>,
-    pub(super) report: Report,
+    lane: Arc<Lane>,
+    report: Report,
     /// The item tried a parked target or an open breaker.
-    pub(super) is_probe: bool,
+    is_probe: bool,
 }
+
+impl Note {
+    pub(super) fn new(lane: &Arc<Lane>, report: Report, is_probe: bool) -> Self {
+        lane.report_begun();
+        Self { lane: Arc::clone(lane), report, is_probe }
+    }
+}
+
+impl Drop for Note {
+    fn drop(&mut self) {
+        self.lane.report_ended();
+    }
+}
+
+/// The reports' way in. A reporter that was started again takes it over.
+pub(super) type Inbox = Arc<Mutex<UnboundedReceiver<Note>>>;
 
 /// Why a batch was not taken.
 enum Refused {
@@ -43,11 +60,8 @@ enum Refused {
 }
 
 /// Takes reports until `last` is cancelled and none is left, or the ledger is closed.
-pub(super) async fn run(
-    desk: Arc<Desk>,
-    mut inbox: UnboundedReceiver<Note>,
-    last: CancellationToken,
-) {
+pub(super) async fn run(desk: Arc<Desk>, inbox: Inbox, last: CancellationToken) {
+    let mut inbox = inbox.lock().await;
     let mut waiting = VecDeque::new();
     loop {
         if waiting.is_empty() {
@@ -78,20 +92,19 @@ struct Closed;
 impl Desk {
     async fn deliver_reports(&self, batch: Vec<Note>) -> Result<(), Closed> {
         match self.commit(&batch).await {
-            Ok(answers) => self.tell_all(batch, answers),
+            Ok(answers) => self.tell_all(&batch, &answers),
             Err(Refused::Closed) => return Err(Closed),
             // One by one: what is wrong with one must not hold back the others.
             Err(Refused::Unfit) => {
                 for note in batch {
-                    let note = vec![note];
-                    match self.commit(&note).await {
-                        Ok(answers) => self.tell_all(note, answers),
+                    let note = std::slice::from_ref(&note);
+                    match self.commit(note).await {
+                        Ok(answers) => self.tell_all(note, &answers),
                         Err(Refused::Closed) => return Err(Closed),
                         Err(Refused::Unfit) => {
                             tracing::error!(
                                 "a report on an item cannot be taken; run `counterfoil store check`"
                             );
-                            note.iter().for_each(|note| note.lane.report_ended());
                         }
                     }
                 }
@@ -138,11 +151,10 @@ impl Desk {
         }
     }
 
-    fn tell_all(&self, batch: Vec<Note>, answers: Vec<Reported>) {
-        for (note, answer) in batch.iter().zip(&answers) {
+    fn tell_all(&self, batch: &[Note], answers: &[Reported]) {
+        for (note, answer) in batch.iter().zip(answers) {
             self.tell(note, answer);
         }
-        batch.iter().for_each(|note| note.lane.report_ended());
     }
 
     fn tell(&self, note: &Note, answer: &Reported) {
