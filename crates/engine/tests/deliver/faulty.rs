@@ -23,7 +23,7 @@ use tokio::time::sleep;
 
 /// What befalls one command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub(crate) enum Fault {
     Passes,
     /// Nothing is written.
     Busy,
@@ -39,7 +39,7 @@ pub enum Fault {
 type Script = Box<dyn FnMut(&'static str, usize) -> Fault + Send>;
 
 /// The store.
-pub struct Faulty {
+pub(crate) struct Faulty {
     inner: Arc<MemoryStore>,
     /// Told the command, and how many of its kind were before it.
     script: Mutex<Script>,
@@ -53,7 +53,7 @@ impl std::fmt::Debug for Faulty {
 }
 
 impl Faulty {
-    pub fn new(
+    pub(crate) fn new(
         inner: Arc<MemoryStore>,
         script: impl FnMut(&'static str, usize) -> Fault + Send + 'static,
     ) -> Arc<Self> {
@@ -61,7 +61,7 @@ impl Faulty {
         Arc::new(Self { inner, script, calls: Mutex::default() })
     }
 
-    pub fn calls(&self) -> BTreeMap<&'static str, usize> {
+    pub(crate) fn calls(&self) -> BTreeMap<&'static str, usize> {
         self.calls.lock().expect("no test panics in here").clone()
     }
 

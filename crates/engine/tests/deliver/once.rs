@@ -9,10 +9,10 @@ use crate::fake::{Does, Fake, limits};
 use crate::world::{Process, key, lookup, options, store, terms};
 
 /// Numbers that look random and are the same in every run (Knuth's MMIX generator).
-struct Dice(u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
+    pub(crate) fn roll(&mut self, sides: u64) -> u64 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % sides

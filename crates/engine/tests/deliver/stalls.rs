@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use counterfoil_core::delivery::{Contract, State};
 use counterfoil_engine::DelivererOptions;
+use counterfoil_store::MemoryStore;
 
 use crate::fake::{Does, Fake, limits};
 use crate::faulty::{Fault, Faulty};
+use crate::once::Dice;
 use crate::world::{Process, key, lookup, options, store, terms};
 
 /// The lease is one second.
@@ -95,4 +97,61 @@ async fn a_live_lease_is_never_stolen() {
     assert_eq!(target.arrivals().len(), 20);
     first.stop().await;
     second.stop().await;
+}
+
+/// A ledger that is slow, or does not answer, now and then; slower than a lease, now and then.
+fn moody(store: Arc<MemoryStore>, seed: u64) -> Arc<Faulty> {
+    let mut dice = Dice(seed);
+    Faulty::new(store, move |name, _| {
+        if !["claim", "begin_send", "report"].contains(&name) {
+            return Fault::Passes;
+        }
+        let pause = Duration::from_millis(dice.roll(30_000));
+        match dice.roll(20) {
+            0 => Fault::StallsBefore(pause),
+            1 => Fault::StallsAfter(pause),
+            2 => Fault::LostAnswer,
+            3 => Fault::Busy,
+            _ => Fault::Passes,
+        }
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_that_stall_at_random_make_one_effect_of_each_item() {
+    // Promise: whatever is slow, and however often a lease ends under its holder, each item has one
+    // effect: by its key, or because nobody sends beyond a deadline and absence is proved only
+    // after it.
+    for seed in 1..=6 {
+        for contract in [key(), lookup()] {
+            let mut dice = Dice(seed);
+            let target = Fake::new(move |_, _| {
+                let applies = dice.roll(4) > 0;
+                let before = Duration::from_millis(dice.roll(9_000));
+                let lost = Does { before, ..Does::lost(applies) };
+                if dice.roll(3) == 0 { lost } else { Does { before, ..Does::WELL } }
+            });
+            let target = if contract == key() { target.with_keys().arc() } else { target.arc() };
+            let (store, targets) = (store(), [Arc::clone(&target)]);
+            let front = Process::open(store.clone()).await;
+            let mut terms = terms(contract);
+            terms.max_attempts_count = 1000;
+            let keys = front.accept_many(60, &target.target_name(), terms).await;
+            let mut workers = Vec::new();
+            for worker in 0..3 {
+                let store = moody(Arc::clone(&store), seed * 10 + worker);
+                workers.push(Process::open(store).await.deliver(&targets, options()));
+            }
+            for key in keys {
+                let state = front.rests(key).await.delivery.state;
+                assert_eq!(state, State::Delivered, "seed {seed}, {contract:?}");
+            }
+            for worker in &mut workers {
+                worker.stop().await;
+            }
+            let effects = target.effects();
+            let doubled = effects.iter().filter(|(_, count)| **count != 1).count();
+            assert_eq!((effects.len(), doubled), (60, 0), "seed {seed}, {contract:?}");
+        }
+    }
 }

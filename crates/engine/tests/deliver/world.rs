@@ -33,26 +33,26 @@ impl Clock for RuntimeClock {
     }
 }
 
-pub fn store() -> Arc<MemoryStore> {
+pub(crate) fn store() -> Arc<MemoryStore> {
     let mut options = MemoryOptions::new(BackendId::parse("test").expect("valid"));
     options.clock = Arc::new(RuntimeClock(Instant::now()));
     Arc::new(MemoryStore::new(&options).expect("no tables"))
 }
 
 /// One process on the ledger.
-pub struct Process {
-    pub engine: Arc<Engine>,
+pub(crate) struct Process {
+    pub(crate) engine: Arc<Engine>,
     stop: CancellationToken,
     worker: Option<JoinHandle<()>>,
 }
 
-pub fn options() -> DelivererOptions {
+pub(crate) fn options() -> DelivererOptions {
     DelivererOptions::default()
 }
 
 impl Process {
     /// A process that delivers nothing.
-    pub async fn open(outbox: Arc<dyn Outbox>) -> Self {
+    pub(crate) async fn open(outbox: Arc<dyn Outbox>) -> Self {
         let key = SecretKey::from_bytes(&[1; 32]).expect("long enough");
         let keys = KeyRing::new(KeyId(1), [(KeyId(1), key)]).expect("one key");
         let engine = Engine::open_with_outbox(outbox, keys, Lifetimes::default());
@@ -60,7 +60,7 @@ impl Process {
         Self { engine, stop: CancellationToken::new(), worker: None }
     }
 
-    pub fn deliver(mut self, targets: &[Arc<Fake>], options: DelivererOptions) -> Self {
+    pub(crate) fn deliver(mut self, targets: &[Arc<Fake>], options: DelivererOptions) -> Self {
         let targets = targets.iter().map(|fake| Arc::clone(fake) as Arc<dyn Target>).collect();
         let deliverer = Deliverer::new(Arc::clone(&self.engine), targets, options);
         let run = deliverer.expect("good targets").run(self.stop.clone());
@@ -69,14 +69,14 @@ impl Process {
     }
 
     /// Told to stop, and has.
-    pub async fn stop(&mut self) {
+    pub(crate) async fn stop(&mut self) {
         self.stop.cancel();
         if let Some(worker) = self.worker.take() {
             worker.await.expect("a worker does not panic");
         }
     }
 
-    pub fn admit(&self, id: &str) -> Admitted {
+    pub(crate) fn admit(&self, id: &str) -> Admitted {
         let caller = Caller {
             tenant: Tenant::parse("local").expect("valid"),
             principal: Principal::parse("alice").expect("valid"),
@@ -98,7 +98,7 @@ impl Process {
     }
 
     /// Takes in a call whose request is its ID.
-    pub async fn accept(&self, id: &str, target: &TargetName, terms: Terms) -> OperationKey {
+    pub(crate) async fn accept(&self, id: &str, target: &TargetName, terms: Terms) -> OperationKey {
         let request: Arc<[u8]> = Arc::from(id.as_bytes());
         match self.engine.accept(self.admit(id), target.clone(), terms, request).await {
             Ok(Accepted::Fresh(view)) => view.delivery.key,
@@ -106,7 +106,7 @@ impl Process {
         }
     }
 
-    pub async fn accept_many(
+    pub(crate) async fn accept_many(
         &self,
         count: usize,
         target: &TargetName,
@@ -120,33 +120,33 @@ impl Process {
     }
 
     /// The item once it rests, or after an hour as it is then.
-    pub async fn rests(&self, key: OperationKey) -> DeliveryView {
+    pub(crate) async fn rests(&self, key: OperationKey) -> DeliveryView {
         let view = self.engine.wait_for_delivery(key, Duration::from_secs(3600)).await;
         view.expect("the item is there")
     }
 
-    pub async fn all_rest_in(&self, keys: &[OperationKey], state: State) {
+    pub(crate) async fn all_rest_in(&self, keys: &[OperationKey], state: State) {
         for key in keys {
             let view = self.rests(*key).await;
             assert_eq!(view.delivery.state, state, "{:?}", view.delivery);
         }
     }
 
-    pub async fn item(&self, key: OperationKey) -> DeliveryView {
+    pub(crate) async fn item(&self, key: OperationKey) -> DeliveryView {
         let outbox = self.engine.outbox().expect("it has one");
         outbox.delivery(Which::Key(key)).await.expect("readable").expect("the item is there")
     }
 }
 
-pub const fn key() -> Contract {
+pub(crate) const fn key() -> Contract {
     Contract::Key { lifetime: Duration::from_secs(86_400) }
 }
 
-pub const fn lookup() -> Contract {
+pub(crate) const fn lookup() -> Contract {
     Contract::Lookup { absence_after: Some(Duration::from_secs(20)) }
 }
 
-pub fn terms(contract: Contract) -> Terms {
+pub(crate) fn terms(contract: Contract) -> Terms {
     Terms {
         contract,
         max_attempts_count: 5,
