@@ -24,7 +24,7 @@ use counterfoil_core::identity::OperationKey;
 use counterfoil_store::Outbox;
 use tokio::sync::Mutex;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -38,7 +38,8 @@ use reporter::{Inbox, Note};
 const RESTART: std::ops::Range<Duration> = Duration::from_millis(100)..Duration::from_secs(30);
 /// A loop that ran so long is well.
 const WELL_AFTER: Duration = Duration::from_secs(60);
-/// At the drain limit requests are given up; their reports get so long.
+/// At the drain limit requests are given up. They get so long to end, and their reports as long
+/// again.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// How a worker works.
@@ -199,6 +200,7 @@ impl Deliverer {
         stopping.cancelled().await;
         loops.close();
         desk.tasks.close();
+        let told_at = Instant::now();
         let all_ended = || async { tokio::join!(loops.wait(), desk.tasks.wait()) };
         if timeout(drain_limit, all_ended()).await.is_err() {
             tracing::warn!(
@@ -210,7 +212,8 @@ impl Deliverer {
             let _ = timeout(LAST_WORDS, all_ended()).await;
         }
         last.cancel();
-        if timeout(drain_limit.max(LAST_WORDS), reporter).await.is_err() {
+        let until = told_at + drain_limit + 2 * LAST_WORDS;
+        if timeout_at(until, reporter).await.is_err() {
             tracing::error!("not every report got into the ledger; their leases will end");
         }
     }

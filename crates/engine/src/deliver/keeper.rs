@@ -76,12 +76,16 @@ pub(super) async fn keep(desk: Arc<Desk>, known: Arc<[TargetName]>) {
 
 /// One round. The store writes only where there is something to do.
 async fn round(desk: &Desk, known: &[TargetName]) -> Result<(), StoreError> {
+    let mut lapsed_count = 0;
     for _ in 0..ROUND_STEPS_COUNT {
-        if desk.outbox.take_back_lapsed(STEP_COUNT).await? < STEP_COUNT
-            || desk.stopping.is_cancelled()
-        {
+        let count = desk.outbox.take_back_lapsed(STEP_COUNT).await?;
+        lapsed_count += count;
+        if count < STEP_COUNT || desk.stopping.is_cancelled() {
             break;
         }
+    }
+    if lapsed_count > 0 {
+        tracing::warn!(count = lapsed_count, "items of workers that went away were taken back");
     }
     for _ in 0..ROUND_STEPS_COUNT {
         if desk.outbox.match_targets(known.to_vec(), STEP_COUNT).await? < STEP_COUNT

@@ -25,6 +25,8 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 enum Turn {
     /// There may be more to do at once.
     Again,
+    /// Nothing is due before then, as far as was known.
+    Due(Instant),
     /// Nothing to do before then, or before the bell rings.
     Wait(Option<Instant>),
     /// The ledger gave nothing: rest, whatever rings.
@@ -53,14 +55,23 @@ pub(super) async fn run(lane: Arc<Lane>, desk: Arc<Desk>) {
                 pause = (pause * 2).min(TROUBLE.end);
                 continue;
             }
-            Turn::Wait(wait) => wait,
+            Turn::Due(at) => (Some(at), true),
+            Turn::Wait(at) => (at, false),
         };
         pause = TROUBLE.start;
         let longest = Instant::now() + LONGEST_SLEEP;
+        let (until, is_due) = (wait.0.unwrap_or(longest).min(longest), wait.1);
         tokio::select! {
             () = desk.stopping.cancelled() => return,
             () = lane.bell.rung() => {}
-            () = sleep_until(wait.unwrap_or(longest).min(longest)) => {}
+            () = sleep_until(until) => {
+                if is_due {
+                    // What was due may be done by now, as a lease that would have ended is: a look
+                    // costs less than a claim that finds nothing.
+                    lane.bell.take_due();
+                    lane.bell.look();
+                }
+            }
         }
     }
 }
@@ -78,7 +89,7 @@ async fn turn(lane: &Arc<Lane>, desk: &Arc<Desk>) -> Turn {
     let Some(due) = lane.bell.due() else { return Turn::Wait(None) };
     let now = desk.outbox.now();
     if due > now {
-        return Turn::Wait(Some(Instant::now() + due.since(now).min(LONGEST_SLEEP)));
+        return Turn::Due(Instant::now() + due.since(now).min(LONGEST_SLEEP));
     }
     if desk.is_stuck.load(Ordering::Acquire) {
         return Turn::Wait(Some(Instant::now() + STUCK));
