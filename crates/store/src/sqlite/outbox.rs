@@ -42,7 +42,7 @@ pub(super) use reads::Ask;
 /// A command of the outbox, as the writer takes it.
 #[derive(Debug)]
 pub(super) enum Command {
-    Accept(Acceptance),
+    Accept(Box<Acceptance>),
     Claim(Claim),
     BeginSend(Vec<BeginSend>),
     Report(Vec<Report>),
@@ -112,10 +112,7 @@ impl Session {
 
 /// Looks for the mark of a command whose commit was not acknowledged. Only an acceptance has one of
 /// its own; everything else is safe to do again, and a claim's leases end by themselves.
-pub(super) fn recall(
-    connection: &Connection,
-    command: &Command,
-) -> rusqlite::Result<Option<Done>> {
+pub(super) fn recall(connection: &Connection, command: &Command) -> rusqlite::Result<Option<Done>> {
     let Command::Accept(asked) = command else { return Ok(None) };
     let call = &asked.admitted;
     let found = find_by_id(connection, &call.caller().tenant, call.operation_id())?;
@@ -130,10 +127,18 @@ pub(super) fn recall(
 /// Where the fault lab may strike, after the commit.
 pub(super) fn after_commit(done: &Done) {
     match done {
-        Done::Accepted(Accepted::Fresh(_)) => { cut_point!("store.after_commit"); }
-        Done::Claimed(_) => { cut_point!("store.after_claim"); }
-        Done::Begun(_) => { cut_point!("store.after_begin_send"); }
-        Done::Reported(_) => { cut_point!("store.after_report"); }
+        Done::Accepted(Accepted::Fresh(_)) => {
+            cut_point!("store.after_commit");
+        }
+        Done::Claimed(_) => {
+            cut_point!("store.after_claim");
+        }
+        Done::Begun(_) => {
+            cut_point!("store.after_begin_send");
+        }
+        Done::Reported(_) => {
+            cut_point!("store.after_report");
+        }
         _ => {}
     }
 }
@@ -201,7 +206,7 @@ macro_rules! answer {
 
 impl Outbox for SqliteStore {
     fn accept(&self, acceptance: Acceptance) -> StoreFuture<'_, Accepted> {
-        answer!(self, Command::Accept(acceptance), Accepted)
+        answer!(self, Command::Accept(Box::new(acceptance)), Accepted)
     }
 
     fn claim(&self, claim: Claim) -> StoreFuture<'_, Claimed> {
