@@ -19,11 +19,11 @@ use counterfoil_store::outbox::{
 use counterfoil_store::sqlite::check;
 use counterfoil_store::{SqliteStore, Store, StoreError};
 use rusqlite::Connection;
+use suite::Bench;
 use suite::calls::{BOOT, TestCall, call};
 use suite::effects::note;
 use suite::factories::{Sqlite, WITHOUT_OUTBOX};
 use suite::retention::purge;
-use suite::Bench;
 
 const DAY: Duration = Duration::from_secs(86_400);
 const LEASE: Duration = Duration::from_secs(30);

@@ -50,7 +50,7 @@ impl Ledger {
     ) -> Result<Vec<Directed>, StoreError> {
         let now = mark.now();
         let directed = order.which.iter().map(|which| self.direct_one(which, order, now)).collect();
-        mark.raise(now);
+        self.keep_time(now, mark);
         directed
     }
 
@@ -188,7 +188,7 @@ impl Ledger {
                 .expect("what is queued can be parked");
             self.take(&change, By::Worker, now)?;
         }
-        mark.raise(now);
+        self.keep_time(now, mark);
         Ok(wrong.len())
     }
 

@@ -154,8 +154,7 @@ fn check_structure(connection: &Connection, report: &mut CheckReport) -> rusqlit
 }
 
 fn check_records(connection: &Connection, report: &mut CheckReport) -> rusqlite::Result<()> {
-    let sql =
-        if report.schema_version < OUTBOX_VERSION { AFTER_KEY_ALL_LOCAL } else { AFTER_KEY };
+    let sql = if report.schema_version < OUTBOX_VERSION { AFTER_KEY_ALL_LOCAL } else { AFTER_KEY };
     let mut after = Vec::new();
     loop {
         let snapshot = connection.unchecked_transaction()?;

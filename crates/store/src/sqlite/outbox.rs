@@ -100,10 +100,7 @@ impl Session {
 
 /// Looks for the mark of a command whose commit was not acknowledged. Only an acceptance has one of
 /// its own; everything else is safe to do again, and a claim's leases end by themselves.
-pub(super) fn recall(
-    connection: &Connection,
-    command: &Command,
-) -> rusqlite::Result<Option<Done>> {
+pub(super) fn recall(connection: &Connection, command: &Command) -> rusqlite::Result<Option<Done>> {
     let Command::Accept(asked) = command else { return Ok(None) };
     let call = &asked.admitted;
     let found = find_by_id(connection, &call.caller().tenant, call.operation_id())?;
@@ -118,10 +115,18 @@ pub(super) fn recall(
 /// Where the fault lab may strike, after the commit.
 pub(super) fn after_commit(done: &Done) {
     match done {
-        Done::Accepted(Accepted::Fresh(_)) => { cut_point!("store.after_commit"); }
-        Done::Claimed(_) => { cut_point!("store.after_claim"); }
-        Done::Begun(_) => { cut_point!("store.after_begin_send"); }
-        Done::Reported(_) => { cut_point!("store.after_report"); }
+        Done::Accepted(Accepted::Fresh(_)) => {
+            cut_point!("store.after_commit");
+        }
+        Done::Claimed(_) => {
+            cut_point!("store.after_claim");
+        }
+        Done::Begun(_) => {
+            cut_point!("store.after_begin_send");
+        }
+        Done::Reported(_) => {
+            cut_point!("store.after_report");
+        }
         _ => {}
     }
 }

@@ -58,9 +58,8 @@ pub(in crate::sqlite) fn find(
     key: OperationKey,
 ) -> rusqlite::Result<Found> {
     let mut statement = connection.prepare_cached(BY_KEY)?;
-    let found = statement
-        .query_row([key.as_bytes().as_slice()], |row| Ok(decode(row)))
-        .optional()?;
+    let found =
+        statement.query_row([key.as_bytes().as_slice()], |row| Ok(decode(row))).optional()?;
     Ok(match found {
         None => Found::Absent,
         Some(Ok(item)) => Found::Kept(Box::new(item)),
@@ -358,11 +357,7 @@ impl Cells<'_, '_> {
         u32::try_from(self.integer(column)?).map_err(|_| damage(column, "is out of range"))
     }
 
-    fn one_of<T: Copy>(
-        &mut self,
-        column: &'static str,
-        all: &[T],
-    ) -> Result<Option<T>, Damage> {
+    fn one_of<T: Copy>(&mut self, column: &'static str, all: &[T]) -> Result<Option<T>, Damage> {
         let Some(number) = self.optional_integer(column)? else { return Ok(None) };
         let at = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
         let found = at.and_then(|at| all.get(at)).ok_or(damage(column, "is unknown"))?;

@@ -60,11 +60,7 @@ impl Session {
     }
 
     /// Nothing is sent for an operation that cannot be read.
-    fn withhold(
-        &mut self,
-        begin: &BeginSend,
-        why: &dyn std::fmt::Display,
-    ) -> Result<Begun, Fault> {
+    fn withhold(&mut self, begin: &BeginSend, why: &dyn std::fmt::Display) -> Result<Begun, Fault> {
         items::set_aside(&self.connection, begin.key.as_bytes(), why)?;
         self.stamp(self.mark.now());
         Ok(Begun::Withheld(None))
@@ -80,8 +76,7 @@ impl Session {
     }
 
     fn report_one(&mut self, report: &Report, now: Timestamp) -> Result<Reported, Fault> {
-        let nothing =
-            |state| Reported { state, alarm: None, fenced: true, parked_target: false };
+        let nothing = |state| Reported { state, alarm: None, fenced: true, parked_target: false };
         let Some(mut item) = self.item(report.key)? else { return Ok(nothing(None)) };
         let Some(change) = steps::report(&item.delivery, report, now) else {
             return Ok(nothing(Some(item.delivery.state)));

@@ -6,10 +6,10 @@ use rusqlite::types::ToSql;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::items::terms_text;
+use crate::error::StoreError;
 use crate::sqlite::cells::{Cells, Damage, damage, utf8};
 use crate::sqlite::commands::Session;
 use crate::sqlite::faults::Fault;
-use crate::error::StoreError;
 
 /// A target with its number.
 #[derive(Debug, Clone, PartialEq)]
