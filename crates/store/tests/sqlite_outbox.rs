@@ -390,3 +390,74 @@ async fn an_item_that_is_held_is_not_resolved() {
     assert_eq!(bed.report(&item, done()).await, Some(State::Cancelled), "late, and only noted");
     assert_eq!(bed.problems(), [""; 0]);
 }
+
+#[tokio::test]
+async fn a_full_disk_stops_new_work_and_lets_attempts_end() {
+    // Promise: on a full disk nothing is accepted or claimed, what was sent is still reported, who
+    // was accepted before gets the answer, and all goes on once there is room.
+    let directory = tempfile::tempdir().expect("a directory");
+    let Some(_mounted) = suite::mounts::tmpfs(directory.path(), "6m") else { return };
+    let mut bed = Bed::new();
+    bed.bench.factory.options.path = directory.path().join("ledger.db");
+    bed.store = Arc::new(bed.open_again());
+    let accepted = call("begun");
+    bed.store.accept(acceptance(&accepted)).await.expect("works");
+    let item = bed.claim(1).await.items.remove(0);
+    assert_eq!(bed.begin(&item).await, Begun::Send);
+    let filler = directory.path().join("filler");
+    std::fs::write(&filler, vec![1; 8 << 20]).expect_err("the disk is full");
+    let mut number = 0;
+    let full = loop {
+        number += 1;
+        let request = Arc::from(vec![7; 20_000]);
+        let filling = Acceptance { request, ..acceptance(&call(&format!("filling-{number}"))) };
+        match bed.store.accept(filling).await {
+            Ok(Accepted::Fresh(_)) if number < 1_000 => {}
+            other => break other,
+        }
+    };
+    assert!(matches!(full, Err(StoreError::Full { .. })), "{full:?}");
+    assert_eq!(bed.report(&item, done()).await, Some(State::Delivered));
+    // The room that was kept is gone now.
+    for error in [
+        bed.store.accept(acceptance(&call("small"))).await.expect_err("full"),
+        bed.store.claim(claim(1)).await.expect_err("full"),
+    ] {
+        assert!(matches!(error, StoreError::Full { .. }), "{error}");
+    }
+    let again = bed.store.accept(acceptance(&accepted)).await.expect("an answer");
+    assert!(matches!(again, Accepted::Duplicate(_)), "{again:?}");
+    std::fs::remove_file(&filler).expect("frees");
+    bed.accept("small").await;
+    assert_eq!(bed.claim(1_000).await.items.len(), number);
+    bed.store.close().await.expect("closes");
+    assert_eq!(bed.problems(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_report_waits_for_no_luck_behind_another_writer() {
+    // Promise: while another process holds the write lock nothing is claimed or sent, with a clear
+    // word; the same report again is safe.
+    let mut bed = Bed::new();
+    bed.bench.factory.options.lock_wait = Duration::ZERO;
+    bed.store = Arc::new(bed.open_again());
+    bed.accept("one").await;
+    bed.accept("two").await;
+    let item = bed.claim(1).await.items.remove(0);
+    assert_eq!(bed.begin(&item).await, Begun::Send);
+    let other = bed.sql();
+    other.execute_batch("BEGIN IMMEDIATE").expect("locks");
+    let busy = |error: &StoreError| matches!(error, StoreError::Busy { .. });
+    assert!(busy(&bed.store.claim(claim(1)).await.expect_err("busy")));
+    assert!(busy(&bed.store.report(vec![report(&item, done())]).await.expect_err("busy")));
+    // What only looks goes on.
+    assert_eq!(bed.counts().await[State::Sending as usize], 1);
+    assert_eq!(bed.store.take_back_lapsed(10).await, Ok(0));
+    assert_eq!(bed.store.match_targets(vec![desk()], 10).await, Ok(0));
+    assert!(bed.store.next_due(desk()).await.expect("readable").is_some());
+    drop(other);
+    assert_eq!(bed.report(&item, done()).await, Some(State::Delivered));
+    assert_eq!(bed.report(&item, done()).await, Some(State::Delivered));
+    assert_eq!(bed.counts().await[State::Delivered as usize], 1);
+    assert_eq!(bed.problems(), [""; 0]);
+}

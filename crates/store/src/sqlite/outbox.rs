@@ -73,6 +73,15 @@ impl Command {
     pub(super) const fn settles(&self) -> bool {
         matches!(self, Self::Report(_) | Self::Direct(_))
     }
+
+    /// Whether it leads to more writing: nothing of that is begun without room to end it. An
+    /// acceptance decides for itself, since one that was accepted before only needs its answer.
+    const fn begins(&self) -> bool {
+        matches!(
+            self,
+            Self::Claim(_) | Self::BeginSend(_) | Self::TakeBackLapsed(_) | Self::MatchTargets(..)
+        )
+    }
 }
 
 impl Session {
@@ -81,6 +90,9 @@ impl Session {
     /// # Errors
     /// [`Fault`]; what the command wrote is then to be rolled back.
     pub(super) fn run_outbox(&mut self, command: &Command) -> Result<Done, Fault> {
+        if self.no_room && command.begins() {
+            return Err(Fault::Command(StoreError::Full { path: self.path.clone() }));
+        }
         match command {
             Command::Accept(asked) => self.accept(asked).map(Done::Accepted),
             Command::Claim(asked) => self.claim(asked).map(Done::Claimed),
