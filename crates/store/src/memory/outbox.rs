@@ -266,6 +266,18 @@ impl Ledger {
         Ok(change)
     }
 
+    /// Takes an item back if its lease has ended.
+    pub(super) fn lapse_if_due(
+        &mut self,
+        key: OperationKey,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        match self.outbox.items[&key].delivery.lease {
+            Some(lease) if lease.until <= now => self.lapse(key, now).map(drop),
+            _ => Ok(()),
+        }
+    }
+
     /// The queued items of a target that are due, the earliest first.
     fn queued_due(&self, target: &TargetName, now: Timestamp) -> Vec<OperationKey> {
         let mut due: Vec<(Timestamp, OperationKey)> = self
