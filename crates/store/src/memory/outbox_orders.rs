@@ -132,17 +132,21 @@ impl Ledger {
         let now = mark.now();
         let place = (order.tenant.clone(), order.principal.clone());
         if order.revoked {
-            self.outbox.revoked.entry(place).or_insert_with(|| Revoked {
-                tenant: order.tenant.clone(),
-                principal: order.principal.clone(),
-                since: now,
-                who: order.who.clone(),
-                reason: order.reason.clone(),
+            self.outbox.revoked.entry(place).or_insert_with(|| {
+                self.outbox.dirty = true;
+                Revoked {
+                    tenant: order.tenant.clone(),
+                    principal: order.principal.clone(),
+                    since: now,
+                    who: order.who.clone(),
+                    reason: order.reason.clone(),
+                }
             });
-        } else if self.outbox.revoked.remove(&place).is_some() {
+        } else {
+            self.outbox.dirty |= self.outbox.revoked.remove(&place).is_some();
             self.release(order, now)?;
         }
-        mark.raise(now);
+        self.keep_time(now, mark);
         Ok(())
     }
 
