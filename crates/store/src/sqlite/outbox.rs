@@ -42,7 +42,7 @@ pub(super) use reads::Ask;
 /// A command of the outbox, as the writer takes it.
 #[derive(Debug)]
 pub(super) enum Command {
-    Accept(Acceptance),
+    Accept(Box<Acceptance>),
     Claim(Claim),
     BeginSend(Vec<BeginSend>),
     Report(Vec<Report>),
@@ -206,7 +206,7 @@ macro_rules! answer {
 
 impl Outbox for SqliteStore {
     fn accept(&self, acceptance: Acceptance) -> StoreFuture<'_, Accepted> {
-        answer!(self, Command::Accept(acceptance), Accepted)
+        answer!(self, Command::Accept(Box::new(acceptance)), Accepted)
     }
 
     fn claim(&self, claim: Claim) -> StoreFuture<'_, Claimed> {
