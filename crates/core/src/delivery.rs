@@ -6,14 +6,21 @@
 //! have taken effect, or while the target's contract makes a repeat harmless. Everything else waits
 //! for evidence: a look at the target, or an operator.
 
+mod answer;
+mod breaker;
 mod contract;
+mod draft;
+mod event;
 mod item;
 mod outcome;
 mod step;
 mod target;
 
+pub use answer::{AnswerSeen, Declared, Proof, judge};
+pub use breaker::{Breaker, BreakerGate, BreakerLimits};
 pub use contract::{Contract, InvalidTerms, Terms, WireTerms};
+pub use event::{Alarm, Change, Event, IllegalStep, TargetChange};
 pub use item::{ALL_STATES, Delivery, Ended, Lease, ParkReason, State, Withdrawal, Work};
 pub use outcome::{ErrorClass, LookupEnd, SendEnd, Then};
-pub use step::{Alarm, Change, Event, IllegalStep, TargetChange, step};
+pub use step::step;
 pub use target::{Gate, Parked, Paused, TargetName, TargetState};

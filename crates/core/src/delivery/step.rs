@@ -4,133 +4,15 @@
 use std::time::Duration;
 
 use crate::delivery::contract::Contract;
+use crate::delivery::draft::Draft;
+use crate::delivery::event::{Alarm, Change, Event, IllegalStep, TargetChange};
 use crate::delivery::item::{Delivery, Ended, Lease, ParkReason, State, Withdrawal, Work};
 use crate::delivery::outcome::{ErrorClass, LookupEnd, SendEnd, Then};
 use crate::identity::BootId;
-use crate::operation::{self, Outcome, Verdict};
+use crate::operation::{self, Verdict};
 use crate::record::StoredResult;
-use crate::retry::{backoff, pause_asked_for};
+use crate::retry::pause_asked_for;
 use crate::time::Timestamp;
-
-/// What happens to an item.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
-    /// A worker takes it, to send it or to look for its effect.
-    Claim {
-        /// The holder.
-        lease: Lease,
-    },
-    /// Its holder is about to send the first byte, and may be sending until `lease_until`.
-    BeginSend {
-        /// The holder's run and fence.
-        by: (BootId, i64),
-        /// The lease, renewed: it covers the whole request.
-        lease_until: Timestamp,
-    },
-    /// Its holder gives it back unsent, or leaves a lookup undone.
-    HandBack {
-        /// The holder's run and fence.
-        by: (BootId, i64),
-    },
-    /// A request ended.
-    Sent {
-        /// The sender's run and fence, which may have lost the item since.
-        by: (BootId, i64),
-        /// How.
-        end: SendEnd,
-        /// Randomness for the pause.
-        seed: u64,
-    },
-    /// A search ended.
-    LookedUp {
-        /// The searcher's run and fence, which may have lost the item since.
-        by: (BootId, i64),
-        /// How.
-        end: LookupEnd,
-        /// Randomness for the pause.
-        seed: u64,
-    },
-    /// Its lease has ended and nobody renewed it.
-    Lapse {
-        /// Randomness for the pause.
-        seed: u64,
-    },
-    /// Something stands against this one item.
-    Park(ParkReason),
-    /// It does not any more.
-    Unpark,
-    /// An operator wants it sent again.
-    Redrive,
-    /// An operator ends it.
-    Withdraw(Withdrawal),
-    /// An operator says what became of it.
-    Resolve(Verdict),
-}
-
-/// A legal step, decided whole: what the row becomes, and what goes with it in the same
-/// transaction. Only [`step`] makes one.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Change {
-    /// The item as it becomes.
-    pub delivery: Delivery,
-    /// What happens to its operation.
-    pub operation: Option<operation::Event>,
-    /// The result to store with the operation, where it is settled by evidence.
-    pub result: Option<StoredResult>,
-    /// The kind of audit event; `None` for what leaves no trace, as a claim.
-    pub audit: Option<&'static str>,
-    /// Words for the audit event.
-    pub words: Option<String>,
-    /// What it tells of the target.
-    pub target: Option<TargetChange>,
-    /// What an operator must hear of.
-    pub alarm: Option<Alarm>,
-    /// The reporter did not hold the item any more: nothing of its lease or counts was changed.
-    pub fenced: bool,
-}
-
-/// What an outcome tells of the target.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TargetChange {
-    /// It is well: if it was parked, it is open again.
-    Open,
-    /// It takes nothing from us for now.
-    Park {
-        /// Why.
-        class: ErrorClass,
-        /// For people.
-        words: String,
-        /// The pause that it asked for.
-        hold: Option<Duration>,
-    },
-}
-
-/// What an operator must hear of at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Alarm {
-    /// The target did it after the operation was settled as not applied.
-    LateContradiction,
-    /// The target holds more than one effect with this operation's marker.
-    ManyMatches,
-    /// The target says that the key was used with another request.
-    KeyReused,
-    /// The item ended in doubt.
-    InDoubt,
-    /// The item is a dead letter.
-    DeadLetter,
-}
-
-/// The pair of state and event has no meaning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{event} is refused for an item that is {}: {rule}", .from.as_str())]
-pub struct IllegalStep {
-    /// The state.
-    pub from: State,
-    /// The event's name.
-    pub event: &'static str,
-    /// Why, and what to do.
-    pub rule: &'static str,
-}
 
 /// Decides what `event` makes of an item at `now`, on the store's clock.
 ///
@@ -215,6 +97,16 @@ impl Delivery {
     fn is_held(&self, (boot, fence): (BootId, i64)) -> bool {
         self.fence == fence && self.lease.is_some_and(|lease| lease.boot == boot)
     }
+
+    /// Whether the target may forget the key before `until`.
+    fn forgets_key_by(&self, until: Timestamp) -> bool {
+        match (self.terms.contract, self.first_dispatch_at) {
+            (Contract::Key { lifetime } | Contract::KeyAndLookup { lifetime, .. }, Some(first)) => {
+                until > first.plus(lifetime)
+            }
+            _ => false,
+        }
+    }
 }
 
 fn claim(item: &Delivery, lease: Lease, now: Timestamp) -> Change {
@@ -243,6 +135,10 @@ fn begin_send(
     match item.work(now) {
         Some(Work::Send) if item.is_past(now) => {
             return Ok(draft.give_up(ErrorClass::Local, "its time for delivery has ended".into()));
+        }
+        // Under way, the request must still find the target remembering the key.
+        Some(Work::Send) if item.unknown_count > 0 && item.forgets_key_by(lease_until) => {
+            return Ok(draft.give_up(ErrorClass::Local, "its key's lifetime ends".into()));
         }
         Some(Work::Send) => {}
         // The key's lifetime ended since the claim.
@@ -511,170 +407,6 @@ fn resolve(item: &Delivery, verdict: Verdict, now: Timestamp) -> Change {
     draft.done()
 }
 
-/// A change in the making.
-struct Draft {
-    from: Delivery,
-    to: Delivery,
-    now: Timestamp,
-    operation: Option<operation::Event>,
-    result: Option<StoredResult>,
-    audit: Option<&'static str>,
-    words: Option<String>,
-    target: Option<TargetChange>,
-    alarm: Option<Alarm>,
-    fenced: bool,
-    keep_state: bool,
-}
-
-impl Draft {
-    fn of(item: &Delivery, now: Timestamp) -> Self {
-        let mut to = item.clone();
-        to.updated_at = now;
-        Self {
-            from: item.clone(),
-            to,
-            now,
-            operation: None,
-            result: None,
-            audit: None,
-            words: None,
-            target: None,
-            alarm: None,
-            fenced: false,
-            keep_state: false,
-        }
-    }
-
-    /// The holder itself says that its request has ended: nobody writes any more.
-    fn settle_send(&mut self, item: &Delivery, now: Timestamp) {
-        let own = item.lease.map(|lease| lease.until);
-        if item.last_send_until == own {
-            self.to.last_send_until = Some(now);
-        }
-    }
-
-    /// The attempt cost nothing and proved nothing of the item.
-    fn uncount(&mut self) {
-        self.to.attempts_count = self.to.attempts_count.saturating_sub(1);
-    }
-
-    fn is_exhausted(&self, next: Timestamp) -> bool {
-        self.to.attempts_count >= self.to.attempt_limit || self.to.is_past(next)
-    }
-
-    fn audit(mut self, kind: &'static str) -> Self {
-        self.audit = Some(kind);
-        self
-    }
-
-    fn fail(mut self, class: ErrorClass, words: String) -> Self {
-        self.words = Some(words.clone());
-        self.to.last_error = Some((class, words));
-        self
-    }
-
-    fn queue_at(mut self, due: Timestamp) -> Self {
-        self.to.state = State::Queued;
-        self.to.lease = None;
-        self.to.park = None;
-        self.to.next_attempt_at = Some(due);
-        self
-    }
-
-    /// Another attempt after a pause, or the end of the attempts.
-    fn retry(self, class: ErrorClass, words: String, asked: Option<Duration>, seed: u64) -> Change {
-        let terms = self.to.terms;
-        let tries = self.to.attempts_count.max(1) - 1;
-        let own = backoff(terms.backoff_base, terms.backoff_cap, tries, seed);
-        let due = self.now.plus(own.max(asked.unwrap_or_default()));
-        if self.is_exhausted(due) {
-            return self.give_up(class, words);
-        }
-        let pause_ms = due.since(self.now).as_millis();
-        let mut draft = self.fail(class, words).queue_at(due).audit("retry_scheduled");
-        draft.words = draft.words.map(|words| format!("{words}; next attempt in {pause_ms} ms"));
-        draft.done()
-    }
-
-    fn lookup_pause(&self, asked: Option<Duration>, seed: u64) -> Duration {
-        let terms = self.to.terms;
-        let tries = self.to.lookups_count.max(1) - 1;
-        let own = backoff(terms.backoff_base, terms.backoff_cap, tries, seed);
-        let asked =
-            asked.map_or(Duration::ZERO, |after| pause_asked_for(after, terms.backoff_cap).pause);
-        own.max(asked)
-    }
-
-    /// Another search, or the end of the searches.
-    fn look_again(self, due: Timestamp, words: String) -> Change {
-        if self.to.lookups_count >= self.to.terms.max_attempts_count {
-            return self.leave_to_people(ErrorClass::LookupOpen, words);
-        }
-        self.fail(ErrorClass::LookupOpen, words).queue_at(due).audit("lookup_open").done()
-    }
-
-    /// No attempt is left. Searches may be.
-    fn give_up(self, class: ErrorClass, words: String) -> Change {
-        if self.to.unknown_count > 0 && self.to.terms.contract.has_lookup() {
-            let due = self.now.plus(self.to.terms.backoff_base);
-            return self.fail(class, words).queue_at(due).audit("lookup_scheduled").done();
-        }
-        self.leave_to_people(class, words)
-    }
-
-    /// What can be sent again safely is a dead letter; what cannot is in doubt.
-    fn leave_to_people(self, class: ErrorClass, words: String) -> Change {
-        if !self.to.may_send(self.now) {
-            return self.in_doubt(class, words);
-        }
-        let mut draft = self.fail(class, words);
-        draft.end(State::DeadLetter);
-        draft.alarm = Some(Alarm::DeadLetter);
-        draft.audit("dead_letter").done()
-    }
-
-    fn in_doubt(self, class: ErrorClass, words: String) -> Change {
-        let mut draft = self.fail(class, words);
-        draft.end(State::InDoubt);
-        draft.operation = Some(operation::Event::Learn(Outcome::Unknown));
-        draft.alarm = Some(Alarm::InDoubt);
-        draft.audit("in_doubt").done()
-    }
-
-    fn deliver(
-        mut self,
-        external_id: Option<String>,
-        result: StoredResult,
-        kind: &'static str,
-    ) -> Change {
-        self.end(State::Delivered);
-        self.to.external_id = external_id;
-        self.operation = Some(operation::Event::Learn(Outcome::Applied));
-        self.result = Some(result);
-        self.target = Some(TargetChange::Open);
-        self.audit(kind).done()
-    }
-
-    fn end(&mut self, state: State) {
-        self.to.state = state;
-        self.to.lease = None;
-        self.to.park = None;
-        self.to.next_attempt_at = None;
-    }
-
-    fn done(mut self) -> Change {
-        if self.keep_state {
-            self.to.state = self.from.state;
-        }
-        Change {
-            delivery: self.to,
-            operation: self.operation,
-            result: self.result,
-            audit: self.audit,
-            words: self.words,
-            target: self.target,
-            alarm: self.alarm,
-            fenced: self.fenced,
-        }
-    }
-}
+#[cfg(test)]
+#[path = "step_tests.rs"]
+mod tests;
