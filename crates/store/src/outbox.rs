@@ -104,7 +104,8 @@ pub trait Outbox: Store {
     fn deliveries(&self, query: DeliveryQuery) -> StoreFuture<'_, DeliveryPage>;
 
     /// An operator's order on some items, each decided alone, with who and why in its audit event;
-    /// one answer for each, in order.
+    /// one answer for each, in order. An item whose lease has ended is taken back first, and so it is
+    /// before [`Store::resolve`].
     ///
     /// # Errors
     /// As [`claim`](Self::claim); giving the same order again is safe.

@@ -190,8 +190,8 @@ impl Ledger {
         let Some(kept) = self.find(&said.tenant, &said.operation_id) else {
             return Resolved::Absent;
         };
-        if let Some(item) = self.outbox.items.get(&kept.record.key) {
-            return self.resolve_delivery(kept.clone(), item.delivery.clone(), said, mark);
+        if self.outbox.items.contains_key(&kept.record.key) {
+            return self.resolve_delivery(kept.record.key, said, mark);
         }
         let seen = self.rows.look(kept.record.effect.as_ref());
         match resolve(kept.clone(), seen, said, now) {

@@ -31,6 +31,8 @@ pub(super) struct Outbox {
     pub(super) items: BTreeMap<OperationKey, Item>,
     pub(super) targets: BTreeMap<TargetName, TargetState>,
     pub(super) revoked: BTreeMap<(Tenant, Option<Principal>), Revoked>,
+    /// Whether the command under way has written anything: only then is its time kept.
+    pub(super) dirty: bool,
 }
 
 /// One item with its request, until that is purged.
@@ -152,7 +154,7 @@ impl Ledger {
             self.outbox.targets.insert(asked.target.clone(), target);
         }
         claimed.next_due = self.next_due(&asked.target, now);
-        mark.raise(now);
+        self.keep_time(now, mark);
         Ok(claimed)
     }
 
@@ -190,7 +192,7 @@ impl Ledger {
     ) -> Result<Vec<Begun>, StoreError> {
         let now = mark.now();
         let begun = begins.iter().map(|begin| self.begin_one(begin, now)).collect();
-        mark.raise(now);
+        self.keep_time(now, mark);
         begun
     }
 
@@ -215,7 +217,7 @@ impl Ledger {
     ) -> Result<Vec<Reported>, StoreError> {
         let now = mark.now();
         let reported = reports.iter().map(|report| self.report_one(report, now)).collect();
-        mark.raise(now);
+        self.keep_time(now, mark);
         reported
     }
 
@@ -252,7 +254,7 @@ impl Ledger {
         for key in &keys {
             self.lapse(*key, now)?;
         }
-        mark.raise(now);
+        self.keep_time(now, mark);
         Ok(keys.len())
     }
 
@@ -262,6 +264,18 @@ impl Ledger {
             .expect("lapsed() gives only what is held and whose lease has ended");
         self.take(&change, By::Worker, now)?;
         Ok(change)
+    }
+
+    /// Takes an item back if its lease has ended.
+    pub(super) fn lapse_if_due(
+        &mut self,
+        key: OperationKey,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        match self.outbox.items[&key].delivery.lease {
+            Some(lease) if lease.until <= now => self.lapse(key, now).map(drop),
+            _ => Ok(()),
+        }
     }
 
     /// The queued items of a target that are due, the earliest first.
@@ -312,8 +326,16 @@ impl Ledger {
         let target = self.outbox.targets.entry(change.delivery.target.clone()).or_default();
         let parked = apply_to_target(target, change.target.as_ref(), now);
         let item = self.outbox.items.get_mut(&key).expect("a step is of an item that is kept");
+        self.outbox.dirty |= item.delivery != change.delivery;
         item.delivery = change.delivery.clone();
         Ok(parked)
+    }
+
+    /// The command's end: keeps its time, if it wrote anything.
+    pub(super) fn keep_time(&mut self, now: Timestamp, mark: &SharedMark) {
+        if std::mem::take(&mut self.outbox.dirty) {
+            mark.raise(now);
+        }
     }
 
     pub(super) fn view(&self, key: OperationKey) -> Option<DeliveryView> {

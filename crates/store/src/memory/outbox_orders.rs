@@ -7,7 +7,7 @@ use counterfoil_core::identity::OperationKey;
 use counterfoil_core::time::Timestamp;
 
 use super::ledger::Ledger;
-use super::outbox::{By, Item};
+use super::outbox::By;
 use crate::clock::SharedMark;
 use crate::contract::{Resolve, Resolved};
 use crate::error::StoreError;
@@ -16,7 +16,7 @@ use crate::outbox::{
     TargetAction, TargetOrder, TargetView, Which,
 };
 use crate::outbox_steps::{is_parked_for_revocation, ordered, resolve, waits};
-use crate::steps::{AuditLine, Kept};
+use crate::steps::AuditLine;
 
 impl Ledger {
     pub(super) fn delivery(&self, which: &Which) -> Option<DeliveryView> {
@@ -50,7 +50,7 @@ impl Ledger {
     ) -> Result<Vec<Directed>, StoreError> {
         let now = mark.now();
         let directed = order.which.iter().map(|which| self.direct_one(which, order, now)).collect();
-        mark.raise(now);
+        self.keep_time(now, mark);
         directed
     }
 
@@ -60,9 +60,11 @@ impl Ledger {
         order: &Order,
         now: Timestamp,
     ) -> Result<Directed, StoreError> {
-        let item = self.which(which).and_then(|key| self.outbox.items.get(&key));
-        let Some(Item { delivery, .. }) = item else { return Ok(Directed::Absent) };
-        match step(delivery, ordered(order.action), now) {
+        let Some(key) = self.which(which).filter(|key| self.outbox.items.contains_key(key)) else {
+            return Ok(Directed::Absent);
+        };
+        self.lapse_if_due(key, now)?;
+        match step(&self.outbox.items[&key].delivery, ordered(order.action), now) {
             Err(illegal) => Ok(Directed::Illegal(illegal)),
             Ok(change) => {
                 self.take(&change, By::Operator(&order.who, &order.reason), now)?;
@@ -74,17 +76,22 @@ impl Ledger {
     /// Settles a delivery with its operation, as an operator says.
     pub(super) fn resolve_delivery(
         &mut self,
-        kept: Kept,
-        delivery: Delivery,
+        key: OperationKey,
         said: &Resolve,
         mark: &SharedMark,
     ) -> Resolved {
         let now = mark.now();
-        let (kept, delivery, kind) = match resolve(kept, &delivery, said, now) {
-            Err(stands_against) => return stands_against,
-            Ok(settled) => settled,
-        };
-        let (key, record) = (kept.record.key, kept.record.clone());
+        if self.lapse_if_due(key, now).is_err() {
+            return Resolved::Quarantined;
+        }
+        self.keep_time(now, mark);
+        let kept = self.operations[&key].clone();
+        let (kept, delivery, kind) =
+            match resolve(kept, &self.outbox.items[&key].delivery, said, now) {
+                Err(stands_against) => return stands_against,
+                Ok(settled) => settled,
+            };
+        let record = kept.record.clone();
         self.write(&AuditLine::of_operator(&record, kind, said), key, now);
         self.operations.insert(key, kept);
         if let Some(item) = self.outbox.items.get_mut(&key) {
@@ -125,17 +132,21 @@ impl Ledger {
         let now = mark.now();
         let place = (order.tenant.clone(), order.principal.clone());
         if order.revoked {
-            self.outbox.revoked.entry(place).or_insert_with(|| Revoked {
-                tenant: order.tenant.clone(),
-                principal: order.principal.clone(),
-                since: now,
-                who: order.who.clone(),
-                reason: order.reason.clone(),
+            self.outbox.revoked.entry(place).or_insert_with(|| {
+                self.outbox.dirty = true;
+                Revoked {
+                    tenant: order.tenant.clone(),
+                    principal: order.principal.clone(),
+                    since: now,
+                    who: order.who.clone(),
+                    reason: order.reason.clone(),
+                }
             });
-        } else if self.outbox.revoked.remove(&place).is_some() {
+        } else {
+            self.outbox.dirty |= self.outbox.revoked.remove(&place).is_some();
             self.release(order, now)?;
         }
-        mark.raise(now);
+        self.keep_time(now, mark);
         Ok(())
     }
 
@@ -188,7 +199,7 @@ impl Ledger {
                 .expect("what is queued can be parked");
             self.take(&change, By::Worker, now)?;
         }
-        mark.raise(now);
+        self.keep_time(now, mark);
         Ok(wrong.len())
     }
 

@@ -68,7 +68,10 @@ impl<'r, 's> Cells<'r, 's> {
         exact_time(column, self.integer(column)?)
     }
 
-    pub(super) fn optional_time(&mut self, column: &'static str) -> Result<Option<Timestamp>, Damage> {
+    pub(super) fn optional_time(
+        &mut self,
+        column: &'static str,
+    ) -> Result<Option<Timestamp>, Damage> {
         self.optional_integer(column)?.map(|ms| exact_time(column, ms)).transpose()
     }
 
@@ -76,7 +79,10 @@ impl<'r, 's> Cells<'r, 's> {
         self.optional_blob(column)?.ok_or(damage(column, "is missing"))
     }
 
-    pub(super) fn optional_blob(&mut self, column: &'static str) -> Result<Option<&'r [u8]>, Damage> {
+    pub(super) fn optional_blob(
+        &mut self,
+        column: &'static str,
+    ) -> Result<Option<&'r [u8]>, Damage> {
         match self.next(column)? {
             ValueRef::Null => Ok(None),
             ValueRef::Blob(bytes) => Ok(Some(bytes)),
@@ -84,7 +90,10 @@ impl<'r, 's> Cells<'r, 's> {
         }
     }
 
-    pub(super) fn bytes<const N: usize>(&mut self, column: &'static str) -> Result<[u8; N], Damage> {
+    pub(super) fn bytes<const N: usize>(
+        &mut self,
+        column: &'static str,
+    ) -> Result<[u8; N], Damage> {
         self.blob(column)?.try_into().map_err(|_| damage(column, "has another length"))
     }
 

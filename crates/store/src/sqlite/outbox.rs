@@ -38,11 +38,12 @@ pub(super) use counts::Round;
 pub(super) use items::purge_request;
 pub(super) use orders::ParkedPlace;
 pub(super) use reads::Ask;
+pub(super) use targets::Target;
 
 /// A command of the outbox, as the writer takes it.
 #[derive(Debug)]
 pub(super) enum Command {
-    Accept(Acceptance),
+    Accept(Box<Acceptance>),
     Claim(Claim),
     BeginSend(Vec<BeginSend>),
     Report(Vec<Report>),
@@ -93,6 +94,7 @@ impl Session {
         if self.no_room && command.begins() {
             return Err(Fault::Command(StoreError::Full { path: self.path.clone() }));
         }
+        self.targets_seen.clear();
         match command {
             Command::Accept(asked) => self.accept(asked).map(Done::Accepted),
             Command::Claim(asked) => self.claim(asked).map(Done::Claimed),
@@ -112,10 +114,7 @@ impl Session {
 
 /// Looks for the mark of a command whose commit was not acknowledged. Only an acceptance has one of
 /// its own; everything else is safe to do again, and a claim's leases end by themselves.
-pub(super) fn recall(
-    connection: &Connection,
-    command: &Command,
-) -> rusqlite::Result<Option<Done>> {
+pub(super) fn recall(connection: &Connection, command: &Command) -> rusqlite::Result<Option<Done>> {
     let Command::Accept(asked) = command else { return Ok(None) };
     let call = &asked.admitted;
     let found = find_by_id(connection, &call.caller().tenant, call.operation_id())?;
@@ -130,10 +129,18 @@ pub(super) fn recall(
 /// Where the fault lab may strike, after the commit.
 pub(super) fn after_commit(done: &Done) {
     match done {
-        Done::Accepted(Accepted::Fresh(_)) => { cut_point!("store.after_commit"); }
-        Done::Claimed(_) => { cut_point!("store.after_claim"); }
-        Done::Begun(_) => { cut_point!("store.after_begin_send"); }
-        Done::Reported(_) => { cut_point!("store.after_report"); }
+        Done::Accepted(Accepted::Fresh(_)) => {
+            cut_point!("store.after_commit");
+        }
+        Done::Claimed(_) => {
+            cut_point!("store.after_claim");
+        }
+        Done::Begun(_) => {
+            cut_point!("store.after_begin_send");
+        }
+        Done::Reported(_) => {
+            cut_point!("store.after_report");
+        }
         _ => {}
     }
 }
@@ -163,7 +170,7 @@ impl SqliteStore {
     /// Counts the next part; gives what is known of all.
     async fn counted<T>(
         &self,
-        tell: impl FnOnce(&Round, Vec<targets::Target>) -> T,
+        tell: impl FnOnce(&Round, Vec<Target>) -> T,
     ) -> Result<T, StoreError> {
         let lock = || self.outbox_round.lock().unwrap_or_else(PoisonError::into_inner);
         let after = lock().after();
@@ -201,7 +208,7 @@ macro_rules! answer {
 
 impl Outbox for SqliteStore {
     fn accept(&self, acceptance: Acceptance) -> StoreFuture<'_, Accepted> {
-        answer!(self, Command::Accept(acceptance), Accepted)
+        answer!(self, Command::Accept(Box::new(acceptance)), Accepted)
     }
 
     fn claim(&self, claim: Claim) -> StoreFuture<'_, Claimed> {

@@ -124,7 +124,8 @@ fn check_lost(connection: &Connection, report: &mut CheckReport) -> rusqlite::Re
 
 fn check_targets(connection: &Connection, report: &mut CheckReport) -> rusqlite::Result<()> {
     let mut after = i64::MIN;
-    let next = "SELECT target_no FROM outbox_targets WHERE target_no > ?1 ORDER BY target_no LIMIT 1";
+    let next =
+        "SELECT target_no FROM outbox_targets WHERE target_no > ?1 ORDER BY target_no LIMIT 1";
     while let Some(number) =
         connection.prepare_cached(next)?.query_row([after], |row| row.get(0)).optional()?
     {

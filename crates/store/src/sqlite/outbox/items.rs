@@ -1,5 +1,6 @@
 //! Items of the outbox as rows, each with a digest of itself, and their frozen requests.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use counterfoil_core::delivery::{
@@ -58,9 +59,8 @@ pub(in crate::sqlite) fn find(
     key: OperationKey,
 ) -> rusqlite::Result<Found> {
     let mut statement = connection.prepare_cached(BY_KEY)?;
-    let found = statement
-        .query_row([key.as_bytes().as_slice()], |row| Ok(decode(row)))
-        .optional()?;
+    let found =
+        statement.query_row([key.as_bytes().as_slice()], |row| Ok(decode(row))).optional()?;
     Ok(match found {
         None => Found::Absent,
         Some(Ok(item)) => Found::Kept(Box::new(item)),
@@ -211,6 +211,17 @@ pub(super) fn terms_text(terms: Terms) -> Vec<u8> {
     serde_json::to_vec(&WireTerms::from(terms)).expect("numbers and words are JSON")
 }
 
+thread_local! {
+    /// The terms that this thread read last: mostly those of the next item too.
+    static READ_LAST: RefCell<Option<(Vec<u8>, Terms)>> = const { RefCell::new(None) };
+}
+
+fn parse_terms(text: &[u8]) -> Result<Terms, Damage> {
+    let wire: WireTerms =
+        serde_json::from_slice(text).map_err(|_| damage("terms_no", "stands for no terms"))?;
+    Terms::try_from(wire).map_err(|_| damage("terms_no", "stands for terms that are refused"))
+}
+
 /// Reads a row of one of the statements above.
 ///
 /// # Errors
@@ -358,11 +369,7 @@ impl Cells<'_, '_> {
         u32::try_from(self.integer(column)?).map_err(|_| damage(column, "is out of range"))
     }
 
-    fn one_of<T: Copy>(
-        &mut self,
-        column: &'static str,
-        all: &[T],
-    ) -> Result<Option<T>, Damage> {
+    fn one_of<T: Copy>(&mut self, column: &'static str, all: &[T]) -> Result<Option<T>, Damage> {
         let Some(number) = self.optional_integer(column)? else { return Ok(None) };
         let at = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
         let found = at.and_then(|at| all.get(at)).ok_or(damage(column, "is unknown"))?;
@@ -374,9 +381,15 @@ impl Cells<'_, '_> {
     }
 
     fn terms(&mut self) -> Result<Terms, Damage> {
-        let wire: WireTerms = serde_json::from_slice(self.blob("terms_no")?)
-            .map_err(|_| damage("terms_no", "stands for no terms"))?;
-        Terms::try_from(wire).map_err(|_| damage("terms_no", "stands for terms that are refused"))
+        let text = self.blob("terms_no")?;
+        READ_LAST.with_borrow_mut(|last| match last {
+            Some((same, terms)) if same == text => Ok(*terms),
+            _ => {
+                let terms = parse_terms(text)?;
+                *last = Some((text.to_owned(), terms));
+                Ok(terms)
+            }
+        })
     }
 
     fn lease(&mut self) -> Result<Option<Lease>, Damage> {

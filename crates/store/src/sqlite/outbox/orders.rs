@@ -80,6 +80,7 @@ impl Session {
         said: &Resolve,
         now: Timestamp,
     ) -> Result<Resolved, Fault> {
+        self.targets_seen.clear();
         let key = kept.record.key;
         let Found::Kept(mut item) = items::find(&self.connection, key)? else {
             return Ok(Resolved::Quarantined);
@@ -122,7 +123,7 @@ impl Session {
                 "target_resumed"
             }
         };
-        targets::update(&self.connection, &target)?;
+        self.keep_target(&target)?;
         let (subject, who, reason) = (order.target.as_str(), &*order.who, &*order.reason);
         let on_record = OnRecord { kind, subject, principal: None, who, reason };
         put_on_record(&self.connection, &on_record, now)?;
@@ -191,14 +192,12 @@ impl Session {
         let mut changed_count = 0;
         for target in targets::all(&self.connection)? {
             let is_known = known.contains(&target.name);
-            let event = if is_known {
-                Event::Unpark
-            } else {
-                Event::Park(ParkReason::TargetUnknown)
-            };
+            let event =
+                if is_known { Event::Unpark } else { Event::Park(ParkReason::TargetUnknown) };
             let left = max_count - changed_count;
             for key in misplaced(&self.connection, target.number, is_known, left)? {
-                changed_count += usize::from(self.take_event(key, event.clone(), By::Worker, now)?);
+                changed_count +=
+                    usize::from(self.take_event(key, event.clone(), By::Worker, now)?);
             }
         }
         Ok(changed_count)
@@ -265,16 +264,12 @@ pub(super) fn misplaced(
 }
 
 /// Items that are parked for a revocation, behind a place of the index.
-fn parked_after(
-    connection: &Connection,
-    after: ParkedPlace,
-) -> rusqlite::Result<Vec<ParkedPlace>> {
+fn parked_after(connection: &Connection, after: ParkedPlace) -> rusqlite::Result<Vec<ParkedPlace>> {
     let last = park_number(ParkReason::TenantRevoked);
     connection
         .prepare_cached(PARKED_AFTER)?
-        .query_map(
-            params![after.park, after.target_no, after.key, last, PARKED_COUNT],
-            |row| Ok(ParkedPlace { park: row.get(0)?, target_no: row.get(1)?, key: row.get(2)? }),
-        )?
+        .query_map(params![after.park, after.target_no, after.key, last, PARKED_COUNT], |row| {
+            Ok(ParkedPlace { park: row.get(0)?, target_no: row.get(1)?, key: row.get(2)? })
+        })?
         .collect()
 }

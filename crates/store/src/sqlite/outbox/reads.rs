@@ -63,9 +63,8 @@ pub(super) fn earliest(
     connection: &Connection,
     target_no: i64,
 ) -> rusqlite::Result<Option<Timestamp>> {
-    let first: Option<i64> = connection
-        .prepare_cached(EARLIEST)?
-        .query_row([target_no], |row| row.get(0))?;
+    let first: Option<i64> =
+        connection.prepare_cached(EARLIEST)?.query_row([target_no], |row| row.get(0))?;
     Ok(first.map(Timestamp::from_ms))
 }
 
@@ -98,8 +97,7 @@ pub(super) fn delivery(
     connection: &Connection,
     which: &Which,
 ) -> rusqlite::Result<Result<Option<DeliveryView>, StoreError>> {
-    let quarantined =
-        |damage: Damage| Err(StoreError::Quarantined { reason: damage.to_string() });
+    let quarantined = |damage: Damage| Err(StoreError::Quarantined { reason: damage.to_string() });
     let key = match key_of(connection, which)? {
         Ok(Some(key)) => key,
         Ok(None) => return Ok(Ok(None)),
@@ -211,9 +209,7 @@ impl<'q> Filter<'q> {
         Ok(self.target_no.is_none_or(|number| row.get_ref(1) == Ok(ValueRef::Integer(number)))
             && (query.states.is_empty()
                 || query.states.iter().any(|wanted| state == ValueRef::Integer(wanted.code())))
-            && query
-                .class
-                .is_none_or(|wanted| class == ValueRef::Blob(wanted.as_str().as_bytes()))
+            && query.class.is_none_or(|wanted| class == ValueRef::Blob(wanted.as_str().as_bytes()))
             && query.accepted_until.is_none_or(|until| match created {
                 ValueRef::Integer(ms) => ms <= until.as_ms(),
                 _ => true,

@@ -19,8 +19,7 @@ pub(super) fn against(
         "SELECT principal = x'' FROM outbox_revocations \
          WHERE tenant = ?1 AND principal IN (x'', ?2)",
     )?;
-    let mut rows =
-        statement.query([tenant.as_str().as_bytes(), principal.as_str().as_bytes()])?;
+    let mut rows = statement.query([tenant.as_str().as_bytes(), principal.as_str().as_bytes()])?;
     let (mut whole, mut one) = (false, false);
     while let Some(row) = rows.next()? {
         if row.get(0)? { whole = true } else { one = true }
