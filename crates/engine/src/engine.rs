@@ -13,20 +13,33 @@ use counterfoil_core::operation::State;
 use counterfoil_core::record::Record;
 use counterfoil_core::refusal::{Code, Refusal};
 use counterfoil_core::time::{Lifetimes, Timestamp};
-use counterfoil_store::{Answer, Finish, LedgerStats, LocalEffect, Store, StoreError, Submission};
+use counterfoil_store::outbox::OutboxStats;
+use counterfoil_store::{
+    Answer, Finish, LedgerStats, LocalEffect, Outbox, Store, StoreError, Submission,
+};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::deliver::{Deliverer, DeliveryNumbers};
 use crate::reply::{Settled, refusal_from_store};
+use crate::wakes::Wakes;
 
 /// The shell around core and store. Cheap to share behind an [`Arc`].
 #[derive(Debug)]
 pub struct Engine {
     pub(crate) store: Arc<dyn Store>,
+    /// The same ledger, if it has an outbox.
+    outbox: Option<Arc<dyn Outbox>>,
     keys: KeyRing,
     lifetimes: Lifetimes,
     boot: BootId,
     tasks: TaskTracker,
+    /// The worker, if this process has one.
+    workers: TaskTracker,
+    stop_workers: CancellationToken,
+    wakes: Wakes,
+    numbers: Arc<DeliveryNumbers>,
 }
 
 /// What the first round of a call finds.
@@ -52,9 +65,76 @@ impl Engine {
         keys: KeyRing,
         lifetimes: Lifetimes,
     ) -> Result<Self, StoreError> {
+        Self::bind(store, None, keys, lifetimes).await
+    }
+
+    /// The same for a ledger with an outbox, which can take in calls for delivery.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub async fn open_with_outbox(
+        outbox: Arc<dyn Outbox>,
+        keys: KeyRing,
+        lifetimes: Lifetimes,
+    ) -> Result<Self, StoreError> {
+        let store: Arc<dyn Store> = Arc::<dyn Outbox>::clone(&outbox);
+        Self::bind(store, Some(outbox), keys, lifetimes).await
+    }
+
+    async fn bind(
+        store: Arc<dyn Store>,
+        outbox: Option<Arc<dyn Outbox>>,
+        keys: KeyRing,
+        lifetimes: Lifetimes,
+    ) -> Result<Self, StoreError> {
         store.bind_keys(&keys).await?;
-        let boot = BootId::from_bytes(random());
-        Ok(Self { store, keys, lifetimes, boot, tasks: TaskTracker::new() })
+        Ok(Self {
+            store,
+            outbox,
+            keys,
+            lifetimes,
+            boot: BootId::from_bytes(random()),
+            tasks: TaskTracker::new(),
+            workers: TaskTracker::new(),
+            stop_workers: CancellationToken::new(),
+            wakes: Wakes::default(),
+            numbers: Arc::default(),
+        })
+    }
+
+    /// The outbox of the ledger; `None` if it has none.
+    #[must_use]
+    pub const fn outbox(&self) -> Option<&Arc<dyn Outbox>> {
+        self.outbox.as_ref()
+    }
+
+    /// What this process's worker counted.
+    #[must_use]
+    pub const fn delivery_numbers(&self) -> &Arc<DeliveryNumbers> {
+        &self.numbers
+    }
+
+    /// Counts of the outbox; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`StoreError`] if it cannot be read.
+    pub async fn outbox_stats(&self) -> Result<Option<OutboxStats>, StoreError> {
+        match &self.outbox {
+            Some(outbox) => outbox.outbox_stats().await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    pub(crate) const fn wakes(&self) -> &Wakes {
+        &self.wakes
+    }
+
+    /// Runs work that a leaving caller must not take with it.
+    pub(crate) fn spawn<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        self.tasks.spawn(work)
     }
 
     /// The ledger's ID.
@@ -251,10 +331,28 @@ impl Engine {
         read.map_err(|error| refusal_from_store(&error, Some(id)))
     }
 
+    /// Runs a worker in the background, until `shutdown` is cancelled or the engine is drained.
+    pub fn start_worker(&self, worker: Deliverer, shutdown: &CancellationToken) {
+        let (stop, shutdown) = (self.stop_workers.child_token(), shutdown.clone());
+        self.workers.spawn(async move {
+            let run = worker.run(stop.clone());
+            tokio::pin!(run);
+            tokio::select! {
+                () = &mut run => return,
+                () = shutdown.cancelled() => stop.cancel(),
+            }
+            run.await;
+        });
+    }
+
     /// Waits until every effect that was begun is settled, at most `limit`; says whether all were.
+    /// A worker of this engine is told to stop, and has its own limit.
     pub async fn drain(&self, limit: Duration) -> bool {
+        self.stop_workers.cancel();
+        self.workers.close();
         self.tasks.close();
-        tokio::time::timeout(limit, self.tasks.wait()).await.is_ok()
+        let settled = tokio::time::timeout(limit, self.tasks.wait());
+        tokio::join!(settled, self.workers.wait()).0.is_ok()
     }
 
     /// Proves that a write would be committed now, by committing the ledger's time.
@@ -283,7 +381,7 @@ impl Engine {
 }
 
 /// Whether the fault is one of the moment: the same step may succeed later.
-const fn passes(error: &StoreError) -> bool {
+pub(crate) const fn passes(error: &StoreError) -> bool {
     matches!(
         error,
         StoreError::Busy { .. }
@@ -304,9 +402,18 @@ fn quarantined(id: &OperationId) -> Refusal {
 
 /// 16 random bytes.
 pub(crate) fn random() -> [u8; 16] {
-    let mut bytes = [0; 16];
+    random_bytes()
+}
+
+fn random_bytes<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
     getrandom::fill(&mut bytes).expect("the system has randomness; without it nothing is safe");
     bytes
+}
+
+/// 64 random bits.
+pub(crate) fn random_u64() -> u64 {
+    u64::from_ne_bytes(random_bytes())
 }
 
 /// A UUIDv7 (RFC 9562, section 5.7) for `now`.

@@ -5,15 +5,22 @@
 //! An embedder makes an [`Engine`] over a store, implements [`Effect`] for its own table, and calls
 //! [`Engine::execute`]; the server crate's example `refund_desk` is a whole server in a page.
 
+mod accept;
 mod cancel;
+mod deliver;
 mod engine;
 mod list;
 mod reply;
 mod retention;
 mod state;
 mod target;
+mod wakes;
 
 pub use counterfoil_store::{Clock, LocalEffect as Effect, SystemClock};
+pub use deliver::{
+    BreakerState, Deliverer, DelivererError, DelivererOptions, DeliveryNumbers, Outcome,
+    TargetNumbers,
+};
 pub use engine::{Engine, FirstRound};
 pub use list::{ListRequest, Listing};
 pub use reply::{Settled, refusal_from_store};

@@ -6,11 +6,15 @@ use anyhow::{Context as _, bail, ensure};
 use counterfoil_store::cut::{self, Cut};
 
 /// Every place that can be cut. A mistyped name would cut nothing and prove nothing.
-pub const POINTS: [&str; 4] = [
+pub const POINTS: [&str; 8] = [
     "store.after_ledger_insert",
+    "store.after_outbox_insert",
     "store.after_effect_insert",
     "store.after_first_commit",
     "store.after_commit",
+    "store.after_claim",
+    "store.after_begin_send",
+    "store.after_report",
 ];
 
 /// A place and what happens there: `POINT=exit:CODE` or `POINT=kill`, with `POINT@N` for the Nth

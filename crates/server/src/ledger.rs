@@ -84,7 +84,8 @@ async fn in_memory(settings: &Settings) -> Result<Arc<Engine>, LedgerError> {
     let mut options = MemoryOptions::new(settings.backend_id.clone().unwrap_or(name));
     options.tables = issue_effect::tables();
     let store = MemoryStore::new(&options).map_err(|why| LedgerError::Store(why.into()))?;
-    let engine = Engine::open(Arc::new(store), keys::ephemeral()?, settings.lifetimes);
+    let keys = keys::ephemeral()?;
+    let engine = Engine::open_with_outbox(Arc::new(store), keys, settings.lifetimes);
     Ok(Arc::new(engine.await.map_err(LedgerError::Store)?))
 }
 
@@ -100,7 +101,8 @@ async fn on_disk(settings: &Settings) -> Result<Arc<Engine>, LedgerError> {
     let store = Arc::new(opened.await.map_err(|_| LedgerError::Stopped)?.map_err(at_start)?);
     let info = store.info().await.map_err(at_start)?;
     let ring = keys::load_or_generate(&dir.keys(), settings.active_key, &info)?;
-    let engine = Engine::open(store, ring, settings.lifetimes).await.map_err(at_start)?;
+    let engine = Engine::open_with_outbox(store, ring, settings.lifetimes);
+    let engine = engine.await.map_err(at_start)?;
     Ok(Arc::new(engine))
 }
 

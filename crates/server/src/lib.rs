@@ -19,3 +19,4 @@ pub mod serve;
 pub mod tokens;
 pub mod tools;
 pub mod wire;
+pub mod worker;

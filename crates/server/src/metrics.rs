@@ -1,7 +1,9 @@
 //! What a server counts, and its text for Prometheus (exposition format 0.0.4).
 //!
-//! Every label's value is a word of ours: a method that we know, a status, a tool, an outcome. No
-//! argument, ID, principal, tenant or token can get into one.
+//! Every label's value is a word of ours, or the name of a configured target: a method that we know,
+//! a status, a tool, an outcome. No argument, ID, principal, tenant or token can get into one.
+
+mod delivery;
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -14,6 +16,7 @@ use rmcp::model::CallToolResponse;
 use crate::handler::CallError;
 use crate::tools::{create_issue, operation_status};
 use crate::wire::TYPED_METHODS;
+pub(crate) use delivery::DeliveryNumbers;
 
 /// The counts of one server.
 #[derive(Debug, Default)]
@@ -188,12 +191,14 @@ impl Metrics {
 }
 
 /// What the ledger says of itself when the metrics are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct LedgerNumbers {
     /// Whether a write would commit.
     pub(crate) ready: bool,
     /// `None` if it could not be read: then nothing is said.
     pub(crate) stats: Option<LedgerStats>,
+    /// Of its outbox, and of this process's worker.
+    pub(crate) delivery: DeliveryNumbers,
 }
 
 impl LedgerNumbers {
@@ -204,6 +209,7 @@ impl LedgerNumbers {
             "1 if a write would commit now.",
             u64::from(self.ready),
         );
+        self.delivery.render(text);
         let Some(stats) = &self.stats else { return };
         let numbers = [
             (

@@ -63,7 +63,8 @@ pub fn stdio_caller(principal: Principal) -> Caller {
     Caller { tenant: Tenant::parse("local").expect("`local` is a name"), principal }
 }
 
-async fn finish(engine: &Engine, limit: Duration) {
+/// Waits for what was begun, and closes the ledger.
+pub(crate) async fn finish(engine: &Engine, limit: Duration) {
     if !engine.drain(limit).await {
         tracing::error!(
             limit_s = limit.as_secs(),

@@ -13,6 +13,7 @@ mod keys;
 pub mod listing;
 pub mod memory;
 pub mod outbox;
+mod outbox_steps;
 pub mod retention;
 pub mod sqlite;
 mod steps;

@@ -3,6 +3,9 @@
 
 mod ledger;
 mod list;
+mod outbox;
+mod outbox_orders;
+mod outbox_store;
 mod purge;
 mod rows;
 

@@ -56,14 +56,15 @@ pub trait Outbox: Store {
     fn report(&self, reports: Vec<Report>) -> StoreFuture<'_, Vec<Reported>>;
 
     /// Takes back items of every target whose leases have ended, at most `max_count`, and says how
-    /// many. For targets that nobody claims from any more.
+    /// many. For targets that nobody claims from any more. It writes only if there are some.
     ///
     /// # Errors
     /// As [`claim`](Self::claim).
     fn take_back_lapsed(&self, max_count: usize) -> StoreFuture<'_, usize>;
 
     /// Parks the waiting items of targets that are not in `known`, and releases those that were
-    /// parked for that and are; at most `max_count`. Says how many it changed.
+    /// parked for that and are; at most `max_count`. Says how many it changed, and writes only if
+    /// there are some.
     ///
     /// # Errors
     /// As [`claim`](Self::claim).
@@ -74,6 +75,21 @@ pub trait Outbox: Store {
     /// # Errors
     /// [`StoreError`](crate::StoreError) if the store could not be read.
     fn next_due(&self, target: TargetName) -> StoreFuture<'_, Option<Timestamp>>;
+
+    /// As [`next_due`](Self::next_due) for each of many targets, in their order. A back end that can
+    /// answers in one read: this is what an idle worker asks once a second.
+    ///
+    /// # Errors
+    /// As [`next_due`](Self::next_due).
+    fn next_due_of(&self, targets: Vec<TargetName>) -> StoreFuture<'_, Vec<Option<Timestamp>>> {
+        Box::pin(async move {
+            let mut found = Vec::with_capacity(targets.len());
+            for target in targets {
+                found.push(self.next_due(target).await?);
+            }
+            Ok(found)
+        })
+    }
 
     /// One item with its operation's record, in one snapshot; `None` if there is none of this kind.
     ///
@@ -88,7 +104,8 @@ pub trait Outbox: Store {
     fn deliveries(&self, query: DeliveryQuery) -> StoreFuture<'_, DeliveryPage>;
 
     /// An operator's order on some items, each decided alone, with who and why in its audit event;
-    /// one answer for each, in order.
+    /// one answer for each, in order. An item whose lease has ended is taken back first, and so it is
+    /// before [`Store::resolve`].
     ///
     /// # Errors
     /// As [`claim`](Self::claim); giving the same order again is safe.
@@ -235,7 +252,8 @@ pub enum Happened {
     Sent(SendEnd),
     /// A search ended.
     LookedUp(LookupEnd),
-    /// Nothing was done; it goes back.
+    /// Nothing was done, not a byte was sent; it goes back, and an attempt that was begun is not
+    /// counted.
     HandedBack,
     /// Something stands against this one item, found before it was sent.
     Blocked(ParkReason),

@@ -4,6 +4,7 @@
 //! the medium; one transaction for a record, its effect and its audit events; and the rule that
 //! nobody is answered before the commit. Several processes may use one file.
 
+mod cells;
 mod check;
 mod commands;
 mod connection;
@@ -19,8 +20,10 @@ mod keys;
 mod list;
 mod migrations;
 mod notes;
+mod numbers;
 mod open;
 mod options;
+mod outbox;
 mod pace;
 mod purge;
 mod readers;
@@ -106,6 +109,8 @@ pub struct SqliteStore {
     ended: watch::Receiver<()>,
     /// How far the tombstones were looked through.
     place: Mutex<Place>,
+    /// What was counted of the outbox.
+    outbox_round: Mutex<outbox::Round>,
 }
 
 #[derive(Debug)]
@@ -167,6 +172,7 @@ impl SqliteStore {
             round: Mutex::default(),
             ended,
             place: Mutex::default(),
+            outbox_round: Mutex::default(),
         })
     }
 

@@ -3,8 +3,19 @@
 use crate::effect::{Column, ColumnKind, EffectError, SqlValue, TableSpec};
 
 /// The ledger's own tables. No effect declares or writes one.
-pub(crate) const LEDGER_TABLES: [&str; 5] =
-    ["audit_events", "keys", "ledger", "operations", "tenants"];
+pub(crate) const LEDGER_TABLES: [&str; 11] = [
+    "audit_events",
+    "keys",
+    "ledger",
+    "operations",
+    "outbox",
+    "outbox_orders",
+    "outbox_requests",
+    "outbox_revocations",
+    "outbox_targets",
+    "outbox_terms",
+    "tenants",
+];
 
 /// The column that ties every row of a declared table to the operation that made it.
 pub(crate) const OPERATION_KEY: &str = "operation_key";

@@ -69,6 +69,15 @@ impl Contract {
         matches!(self, Self::Lookup { .. } | Self::KeyAndLookup { .. })
     }
 
+    /// See [`Key`](Self::Key).
+    #[must_use]
+    pub const fn lifetime(self) -> Option<Duration> {
+        match self {
+            Self::Key { lifetime } | Self::KeyAndLookup { lifetime, .. } => Some(lifetime),
+            _ => None,
+        }
+    }
+
     /// See [`Lookup`](Self::Lookup).
     #[must_use]
     pub const fn absence_after(self) -> Option<Duration> {
@@ -172,13 +181,9 @@ pub struct WireTerms {
 impl From<Terms> for WireTerms {
     fn from(terms: Terms) -> Self {
         let ms = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
-        let lifetime = match terms.contract {
-            Contract::Key { lifetime } | Contract::KeyAndLookup { lifetime, .. } => Some(lifetime),
-            _ => None,
-        };
         Self {
             contract: terms.contract.as_str().to_owned(),
-            key_lifetime_ms: lifetime.map(ms),
+            key_lifetime_ms: terms.contract.lifetime().map(ms),
             absence_after_ms: terms.contract.absence_after().map(ms),
             max_attempts: terms.max_attempts_count,
             backoff_base_ms: ms(terms.backoff_base),

@@ -24,7 +24,8 @@ pub enum Event {
         /// The lease, renewed: it covers the whole request.
         lease_until: Timestamp,
     },
-    /// Its holder gives it back unsent, or leaves a lookup undone.
+    /// Its holder gives it back unsent, before or after [`BeginSend`](Self::BeginSend), or leaves a
+    /// lookup undone.
     HandBack {
         /// The holder's run and fence.
         by: (BootId, i64),

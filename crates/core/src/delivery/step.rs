@@ -28,10 +28,21 @@ pub fn step(item: &Delivery, event: Event, now: Timestamp) -> Result<Change, Ill
         (State::Leased, Event::BeginSend { by, lease_until }) if item.is_held(by) => {
             begin_send(item, lease_until, now)
         }
+        // Asked again after a lost acknowledgement: one attempt, whose lease may end later.
+        (State::Sending, Event::BeginSend { by, lease_until }) if item.is_held(by) => {
+            Ok(renew(item, lease_until, now))
+        }
         (_, Event::BeginSend { .. }) => refuse("send", "another holds it, or nobody"),
 
         (State::Leased, Event::HandBack { by }) if item.is_held(by) => {
             Ok(Draft::of(item, now).queue_at(now).done())
+        }
+        // The holder swears that no byte left: it cost nothing and proved nothing.
+        (State::Sending, Event::HandBack { by }) if item.is_held(by) => {
+            let mut draft = Draft::of(item, now);
+            draft.settle_send(item, now);
+            draft.uncount();
+            Ok(draft.queue_at(now).audit("attempt_withdrawn").done())
         }
         (_, Event::HandBack { .. }) => refuse("hand back", "another holds it, or nobody"),
 
@@ -152,6 +163,16 @@ fn begin_send(
         lease.until = lease_until;
     }
     Ok(draft.audit("attempt_started").done())
+}
+
+/// The sender's own lease, never shorter than it was.
+fn renew(item: &Delivery, lease_until: Timestamp, now: Timestamp) -> Change {
+    let mut draft = Draft::of(item, now);
+    if let Some(lease) = &mut draft.to.lease {
+        lease.until = lease.until.max(lease_until);
+        draft.to.last_send_until = item.last_send_until.max(Some(lease.until));
+    }
+    draft.done()
 }
 
 fn sent(item: &Delivery, end: SendEnd, seed: u64, now: Timestamp) -> Change {
@@ -309,9 +330,8 @@ fn found_in(end: LookupEnd) -> Option<(Option<String>, StoredResult)> {
 
 fn park(item: &Delivery, reason: ParkReason, now: Timestamp) -> Change {
     let mut draft = Draft::of(item, now);
-    draft.to.state = State::Parked;
+    draft.end(State::Parked);
     draft.to.park = Some(reason);
-    draft.to.next_attempt_at = None;
     draft.words = Some(reason.as_str().to_owned());
     draft.audit("parked").done()
 }

@@ -234,6 +234,20 @@ fn a_lease_is_taken_back_by_what_may_have_happened() {
 }
 
 #[test]
+fn what_was_begun_and_never_left_goes_back_uncounted() {
+    // Promise: a holder that sent nothing, because too little of its lease was left, burns no
+    // attempt and leaves no doubt; another's word counts for nothing.
+    let story = Story::of(Contract::Never).send(A);
+    story.refused(Event::HandBack { by: (B, story.item.fence) });
+    let by = (A, story.item.fence);
+    let story = story.at(5).then(Event::HandBack { by }).is(State::Queued, None);
+    assert_eq!((story.item.attempts_count, story.item.unknown_count), (0, 0));
+    assert_eq!(story.item.next_attempt_at, Some(Timestamp::from_ms(5)));
+    assert_eq!(story.item.last_send_until, Some(Timestamp::from_ms(5)), "nobody writes any more");
+    story.refused(Event::HandBack { by });
+}
+
+#[test]
 fn the_fence_decides_and_not_the_time() {
     // Promise: a lease that ended and that nobody took may still complete; one that was taken
     // completes nothing, but its evidence of the effect is kept.

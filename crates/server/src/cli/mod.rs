@@ -15,6 +15,7 @@ mod store;
 mod token;
 mod version;
 mod who;
+mod worker;
 
 use std::ffi::OsString;
 
@@ -55,6 +56,7 @@ struct Cli {
 enum Command {
     // Boxed: it has every setting.
     Serve(Box<serve::ServeArgs>),
+    Worker(worker::WorkerArgs),
     Call(call::CallArgs),
     Operation(operation::OperationArgs),
     Key(key::KeyArgs),
@@ -118,6 +120,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
     let ended = runtime.block_on(async {
         match cli.command {
             Command::Serve(args) => Box::pin(serve::run(*args, &env)).await,
+            Command::Worker(args) => Box::pin(worker::run(&args, &env)).await,
             Command::Operation(args) => Box::pin(operation::run(args, &env)).await,
             Command::Key(args) => Box::pin(key::run(args, &env)).await,
             Command::Token(args) => token::run(args, &env),

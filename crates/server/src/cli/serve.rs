@@ -16,7 +16,7 @@ use crate::config::{Environment, Flags, HttpArgs, LocalOnly, Settings, SettingsA
 use crate::http::{self, Auth, HttpOptions, MCP_PATH, tls};
 use crate::tokens::LiveTokens;
 use crate::wire::WireLimits;
-use crate::{ledger, output, serve};
+use crate::{ledger, output, serve, worker};
 
 /// Serve tools to MCP clients
 ///
@@ -49,6 +49,11 @@ pub(super) struct ServeArgs {
     /// and --tls-key.
     #[arg(long, value_name = "ADDR", value_parser = address)]
     http: Option<SocketAddr>,
+    /// Leave deliveries to `counterfoil worker`, which must run on the same ledger
+    ///
+    /// The same as worker = false in the configuration.
+    #[arg(long)]
+    no_worker: bool,
     #[command(flatten)]
     http_settings: HttpArgs,
     #[command(flatten)]
@@ -61,7 +66,8 @@ pub(super) struct ServeArgs {
 /// Whatever keeps the server from starting.
 pub(super) async fn run(args: ServeArgs, env: &Environment) -> anyhow::Result<Exit> {
     let flags = Flags::from(&args.settings).and(&args.http_settings);
-    let settings = Settings::load(&flags, env)?;
+    let mut settings = Settings::load(&flags, env)?;
+    settings.worker &= !args.no_worker;
     let doubts = settings.doubts();
     doubts.iter().for_each(|doubt| output::note(format_args!("warning: {doubt}")));
     let shutdown = serve::shutdown_signal().context("the process cannot watch for SIGTERM")?;
@@ -69,6 +75,7 @@ pub(super) async fn run(args: ServeArgs, env: &Environment) -> anyhow::Result<Ex
         return over_http(address, &settings, shutdown).await;
     }
     let engine = ledger::open_engine(&settings).await?;
+    worker::start(&engine, &settings, &shutdown)?;
     let job = retention_job(&settings, &engine);
     let limits = WireLimits { drain_limit: settings.drain, ..WireLimits::default() };
     let caller = serve::stdio_caller(settings.principal.clone());
@@ -96,6 +103,7 @@ async fn over_http(
     })?;
     let bound = listener.local_addr().context("the listener has no address")?;
     let engine = ledger::open_engine(settings).await?;
+    worker::start(&engine, settings, &shutdown)?;
     let mut limits = settings.http.limits;
     limits.max_connections = http::make_room_for(limits.max_connections);
     tell(bound, tls.is_some(), &auth);

@@ -126,6 +126,7 @@ impl Settings {
             Key::LifetimesRetention => span(self.lifetimes.retention.as_duration()),
             Key::RetentionJob => Some(self.retention_job.to_string()),
             Key::RetentionInterval => span(self.retention_interval),
+            Key::Worker => Some(self.worker.to_string()),
             Key::KeysActive => self.active_key.map(|id| id.to_string()),
             Key::Tokens => self.tokens_file().ok().map(|path| path.display().to_string()),
             Key::Connectors => {

@@ -33,6 +33,8 @@ pub enum Key {
     RetentionJob,
     /// How often it does.
     RetentionInterval,
+    /// Whether a server delivers.
+    Worker,
     /// The key that makes new fingerprints.
     KeysActive,
     /// The file of bearer tokens.
@@ -76,6 +78,7 @@ impl Key {
         Self::LifetimesRetention,
         Self::RetentionJob,
         Self::RetentionInterval,
+        Self::Worker,
         Self::KeysActive,
         Self::Tokens,
         Self::HttpAllowedHosts,
@@ -107,6 +110,7 @@ impl Key {
             Self::LifetimesRetention => "lifetimes.retention",
             Self::RetentionJob => "retention.job",
             Self::RetentionInterval => "retention.interval",
+            Self::Worker => "worker",
             Self::KeysActive => "keys.active",
             Self::Tokens => "tokens",
             Self::HttpAllowedHosts => "http.allowed_hosts",

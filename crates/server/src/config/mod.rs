@@ -60,6 +60,9 @@ pub struct Settings {
     pub retention_job: bool,
     /// About how often it does. Default 5 minutes.
     pub retention_interval: Duration,
+    /// Whether a server delivers what it accepts, rather than leave it to `counterfoil worker`.
+    /// Default: yes.
+    pub worker: bool,
     /// How long a stopping server lets running calls end. Default 30 s.
     pub drain: Duration,
     /// The key that makes new fingerprints; `None` takes the one that the keys' directory names.
@@ -193,6 +196,13 @@ impl Settings {
                 text(retention)
             ));
         }
+        if !self.worker && self.store == StoreKind::Memory {
+            doubts.push(
+                "worker = false with store = \"memory\": no other process sees such a ledger, so \
+                 what this one accepts is never delivered; leave one of the two out"
+                    .to_owned(),
+            );
+        }
         doubts
     }
 
@@ -310,6 +320,7 @@ impl Draft {
             retention_interval: self
                 .last(Key::RetentionInterval, rules::retention_interval, problems)
                 .unwrap_or(Duration::from_secs(300)),
+            worker: self.last(Key::Worker, rules::switch, problems).unwrap_or(true),
             drain: self.last(Key::Drain, rules::drain, problems).unwrap_or(Duration::from_secs(30)),
             active_key: self.last(Key::KeysActive, rules::key_id, problems),
             filesystem_override: self.last(

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::auth::Auth;
 use super::names::Names;
 use super::refuse;
-use crate::metrics::{LedgerNumbers, Metrics};
+use crate::metrics::{DeliveryNumbers, LedgerNumbers, Metrics};
 use crate::tokens::Right;
 
 /// A verdict counts for this long: however often it is asked for, the ledger is tried once.
@@ -65,8 +65,18 @@ pub(super) async fn metrics(State(health): State<Arc<Health>>, request: Request)
     }
     let ready = health.verdict().await.is_ok();
     // What the metrics cannot tell now they leave out: the rest is still worth reading.
-    let stats = tokio::time::timeout(PROBE_LIMIT, health.engine.stats()).await;
-    let numbers = LedgerNumbers { ready, stats: stats.ok().and_then(Result::ok) };
+    let engine = &health.engine;
+    let stats = tokio::time::timeout(PROBE_LIMIT, engine.stats()).await;
+    let outbox = tokio::time::timeout(PROBE_LIMIT, engine.outbox_stats()).await;
+    let numbers = LedgerNumbers {
+        ready,
+        stats: stats.ok().and_then(Result::ok),
+        delivery: DeliveryNumbers {
+            outbox: outbox.ok().and_then(Result::ok).flatten(),
+            targets: engine.delivery_numbers().all(),
+            now: engine.now(),
+        },
+    };
     let text = health.metrics.render(&numbers);
     let mut response = refuse::plain(StatusCode::OK, text.trim_end());
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");

@@ -10,6 +10,7 @@ use counterfoil_core::operation::Event;
 use counterfoil_core::record::EffectRef;
 use counterfoil_core::time::Timestamp;
 
+use super::outbox::Outbox;
 use super::path;
 use super::purge::Upkeep;
 use super::rows::{MemoryEffects, Rows};
@@ -32,6 +33,7 @@ pub(super) struct Ledger {
     pub(super) by_id: HashMap<(Tenant, IndexKey), OperationKey>,
     pub(super) audit: HashMap<OperationKey, Vec<AuditEvent>>,
     pub(super) upkeep: Upkeep,
+    pub(super) outbox: Outbox,
     keys: BTreeMap<u32, [u8; 16]>,
     pub(super) rows: Rows,
 }
@@ -43,6 +45,7 @@ impl Ledger {
             by_id: HashMap::new(),
             audit: HashMap::new(),
             upkeep: Upkeep::default(),
+            outbox: Outbox::default(),
             keys: BTreeMap::new(),
             rows: Rows::new(tables),
         }
@@ -187,6 +190,9 @@ impl Ledger {
         let Some(kept) = self.find(&said.tenant, &said.operation_id) else {
             return Resolved::Absent;
         };
+        if self.outbox.items.contains_key(&kept.record.key) {
+            return self.resolve_delivery(kept.record.key, said, mark);
+        }
         let seen = self.rows.look(kept.record.effect.as_ref());
         match resolve(kept.clone(), seen, said, now) {
             Err(stands_against) => stands_against,
@@ -234,7 +240,7 @@ impl Ledger {
         self.audit.get(&key).cloned().unwrap_or_default()
     }
 
-    fn find(&self, tenant: &Tenant, id: &OperationId) -> Option<&Kept> {
+    pub(super) fn find(&self, tenant: &Tenant, id: &OperationId) -> Option<&Kept> {
         let key = self.by_id.get(&(tenant.clone(), id.index_key()))?;
         self.operations.get(key).filter(|kept| kept.record.operation_id == *id)
     }
@@ -302,7 +308,7 @@ impl Ledger {
         mark.raise(now);
     }
 
-    fn write(&mut self, line: &AuditLine<'_>, key: OperationKey, at: Timestamp) {
+    pub(super) fn write(&mut self, line: &AuditLine<'_>, key: OperationKey, at: Timestamp) {
         let events = self.audit.entry(key).or_default();
         events.push(AuditEvent {
             seq: i64::try_from(events.len()).unwrap_or(i64::MAX) + 1,

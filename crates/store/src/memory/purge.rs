@@ -46,6 +46,7 @@ impl Ledger {
             if let Some(kept) = self.operations.get_mut(key) {
                 kept.purge();
             }
+            self.outbox.purge(*key);
         }
         for key in &tombstones {
             self.forget(*key);
@@ -102,6 +103,7 @@ impl Ledger {
             let record = kept.record;
             self.by_id.remove(&(record.tenant, record.operation_id.index_key()));
             self.audit.remove(&key);
+            self.outbox.items.remove(&key);
         }
     }
 

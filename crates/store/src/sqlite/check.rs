@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use counterfoil_core::observation::EffectSeen;
 use counterfoil_core::operation::{ALL_STATES, Event, Outcome, State, Verdict, step};
-use counterfoil_core::record::Record;
+use counterfoil_core::record::{Nature, Record};
 use counterfoil_core::time::Timestamp;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
 
@@ -16,11 +16,13 @@ use super::due::first_key_of;
 use super::effects::look;
 use super::faults::{Kind, kind, words};
 use super::findings::{CheckRefused, CheckReport, MAX_PROBLEMS, Subject};
-use super::migrations::{KNOWN_VERSION, RETENTION_VERSION};
+use super::migrations::{KNOWN_VERSION, OUTBOX_VERSION, RETENTION_VERSION};
 use super::open::{beside, is_absent, read_ledger_row};
-use super::rows::{AFTER_KEY, decode, names};
+use super::outbox::{LATE_CONTRADICTION, check_outbox, delivery_leads_to};
+use super::rows::{AFTER_KEY, AFTER_KEY_ALL_LOCAL, decode, names};
 use super::upkeep::Upkeep;
 use crate::error::OpenRefused;
+use crate::outbox_steps::DUPLICATE_SUBMISSION;
 use crate::steps::CANCEL_REQUESTED;
 use crate::tables::{LEDGER_TABLES, is_identifier};
 
@@ -41,6 +43,9 @@ pub fn check(path: impl AsRef<Path>) -> Result<CheckReport, CheckRefused> {
     report.part("the file's structure", |report| check_structure(&connection, report));
     report.part("the records", |report| check_records(&connection, report));
     report.part("the effects' rows", |report| check_orphans(&connection, report));
+    if !is_before_outbox(&report) {
+        report.part("the outbox", |report| check_outbox(&connection, report));
+    }
     report.part("the retention's state", |report| check_retention(&connection, report));
     Ok(report)
 }
@@ -126,6 +131,11 @@ fn check_ledger_row(connection: &Connection, report: &mut CheckReport) -> rusqli
     Ok(())
 }
 
+/// A ledger whose own row is damaged, and tells no version, is taken for one of today.
+fn is_before_outbox(report: &CheckReport) -> bool {
+    (1..OUTBOX_VERSION).contains(&report.schema_version)
+}
+
 fn check_structure(connection: &Connection, report: &mut CheckReport) -> rusqlite::Result<()> {
     let mut statement = connection.prepare(&format!("PRAGMA integrity_check({MAX_PROBLEMS})"))?;
     let mut found = statement.query([])?;
@@ -148,11 +158,12 @@ fn check_structure(connection: &Connection, report: &mut CheckReport) -> rusqlit
 }
 
 fn check_records(connection: &Connection, report: &mut CheckReport) -> rusqlite::Result<()> {
+    let sql = if is_before_outbox(report) { AFTER_KEY_ALL_LOCAL } else { AFTER_KEY };
     let mut after = Vec::new();
     loop {
         let snapshot = connection.unchecked_transaction()?;
         let high_water = read_ledger_row(&snapshot)?.ok().map(|row| row.high_water);
-        let mut statement = snapshot.prepare_cached(AFTER_KEY)?;
+        let mut statement = snapshot.prepare_cached(sql)?;
         let mut rows = statement.query(rusqlite::params![after, RECORDS_PER_SNAPSHOT])?;
         let mut count = 0;
         while let Some(row) = rows.next()? {
@@ -215,11 +226,18 @@ fn check_trail(
         .prepare_cached(
             "SELECT (SELECT max(seq) FROM audit_events WHERE operation_key = ?1), \
              (SELECT count(*) FROM audit_events WHERE operation_key = ?1), kind \
-             FROM audit_events WHERE operation_key = ?1 AND kind <> ?2 ORDER BY seq DESC LIMIT 1",
+             FROM audit_events WHERE operation_key = ?1 AND kind NOT IN (?2, ?3, ?4) \
+             ORDER BY seq DESC LIMIT 1",
         )?
         .query_row(
-            // A caller that took its call back changed no state.
-            rusqlite::params![record.key.as_bytes().as_slice(), CANCEL_REQUESTED.as_bytes()],
+            // What changed no state: a caller that took its call back or sent it again, and word
+            // from a target that came too late.
+            rusqlite::params![
+                record.key.as_bytes().as_slice(),
+                CANCEL_REQUESTED.as_bytes(),
+                DUPLICATE_SUBMISSION.as_bytes(),
+                LATE_CONTRADICTION.as_bytes(),
+            ],
             |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
         )
         .optional()?;
@@ -230,7 +248,11 @@ fn check_trail(
     if last != count {
         report.wrong(subject, format!("an audit event of {subject} is missing"));
     }
-    if !leads_to(&kind, record.state) {
+    let leads = match record.nature {
+        Nature::Deferred => delivery_leads_to(&kind, record.state),
+        Nature::Local | Nature::Direct => leads_to(&kind, record.state),
+    };
+    if !leads {
         let state = record.state.as_str();
         let words = format!("the last audit event of {subject} does not make it {state}");
         report.wrong(subject, words);

@@ -1,6 +1,5 @@
 //! The writing commands, each inside a transaction that somebody else begins and commits.
 
-use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,7 +8,7 @@ use std::time::Duration;
 use counterfoil_core::admission::{Decision, LedgerTime, decide};
 use counterfoil_core::identity::{OperationId, OperationKey, Tenant};
 use counterfoil_core::operation::Event;
-use counterfoil_core::record::{EffectRef, StoredResult};
+use counterfoil_core::record::{EffectRef, Nature, StoredResult};
 use counterfoil_core::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -20,6 +19,8 @@ use super::faults::{Fault, Kind, kind};
 use super::guard::Guard;
 use super::keys;
 use super::notes::CancelNote;
+use super::numbers::Numbers;
+use super::outbox;
 use super::rows::{self, Found};
 use super::upkeep::Upkeep;
 use crate::clock::SharedMark;
@@ -44,9 +45,9 @@ pub(super) struct Session {
     pub(super) tables: Arc<Tables>,
     pub(super) mark: Arc<SharedMark>,
     pub(super) path: PathBuf,
-    /// Numbers of tenants that are committed, or were made in the present transaction; emptied by
-    /// every rollback.
-    pub(super) tenants: HashMap<Tenant, i64>,
+    pub(super) numbers: Numbers,
+    /// Targets that the present command has read or written.
+    pub(super) targets_seen: Vec<outbox::Target>,
     /// The latest time that the present transaction was stamped with; `None` if it wrote nothing.
     pub(super) stamped: Option<Timestamp>,
     /// The space that is kept for settling is gone: no new work is begun.
@@ -67,6 +68,18 @@ pub(super) enum Command {
     BindKeys(Vec<KeyCheck>),
     /// Writes what every fresh call writes besides its own.
     Probe,
+    Outbox(outbox::Command),
+}
+
+impl Command {
+    /// Whether it settles what was begun: it may use the space that is kept for that.
+    pub(super) const fn settles(&self) -> bool {
+        match self {
+            Self::Finish(_) | Self::Resolve(_) => true,
+            Self::Outbox(command) => command.settles(),
+            _ => false,
+        }
+    }
 }
 
 /// What a command came to, to be answered after the commit.
@@ -80,6 +93,7 @@ pub(super) enum Done {
     Purged((u64, u64)),
     KeysBound,
     Probed,
+    Outbox(outbox::Done),
 }
 
 /// How the step after the first commit went.
@@ -110,6 +124,7 @@ impl Session {
                 }
                 Ok(Done::KeysBound)
             }
+            Command::Outbox(command) => self.run_outbox(command).map(Done::Outbox),
             Command::Probe if self.no_room => {
                 Err(Fault::Command(StoreError::Full { path: self.path.clone() }))
             }
@@ -277,6 +292,9 @@ impl Session {
                 return Ok(Resolved::Quarantined);
             }
         };
+        if kept.record.nature == Nature::Deferred {
+            return self.resolve_delivery(kept, said, now);
+        }
         let seen = effects::look(&self.connection, kept.record.effect.as_ref())?;
         let (kept, kind) = match resolve(kept, seen, said, now) {
             Ok(decided) => decided,
@@ -324,8 +342,8 @@ impl Session {
         Ok(EffectRef { digest: digest.unwrap_or(first.digest), ..first.clone() })
     }
 
-    fn tenant_no(&mut self, tenant: &Tenant) -> Result<i64, Fault> {
-        if let Some(number) = self.tenants.get(tenant) {
+    pub(super) fn tenant_no(&mut self, tenant: &Tenant) -> Result<i64, Fault> {
+        if let Some(number) = self.numbers.tenants.get(tenant) {
             return Ok(*number);
         }
         let name = tenant.as_str().as_bytes();
@@ -343,7 +361,7 @@ impl Session {
                 self.connection.last_insert_rowid()
             }
         };
-        self.tenants.insert(tenant.clone(), number);
+        self.numbers.tenants.insert(tenant.clone(), number);
         Ok(number)
     }
 

@@ -19,7 +19,7 @@ const OLDEST_SQLITE: (i32, &str) = (3_051_003, "3.51.3");
 /// Once the WAL has been written back it is cut to this size.
 pub(super) const WAL_LIMIT_BYTES: u64 = 64 * 1024 * 1024;
 
-const STATEMENT_COUNT: usize = 64;
+const STATEMENT_COUNT: usize = 128;
 
 /// How long a waiting connection sleeps between two tries. Less than the pause that a busy writer
 /// makes between its batches, so that the waiter cannot miss it.

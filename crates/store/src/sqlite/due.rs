@@ -190,7 +190,7 @@ fn is_settled(state: i64) -> bool {
 pub(super) fn referrer(connection: &Connection) -> rusqlite::Result<Option<String>> {
     let mut statement = connection.prepare_cached(
         "SELECT s.name FROM sqlite_schema s, pragma_foreign_key_list(s.name) f \
-         WHERE s.type = 'table' AND s.name <> 'audit_events' \
+         WHERE s.type = 'table' AND s.name NOT IN ('audit_events', 'outbox') \
          AND f.\"table\" = 'operations' COLLATE NOCASE ORDER BY s.name LIMIT 1",
     )?;
     let mut rows = statement.query([])?;

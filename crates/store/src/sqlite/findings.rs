@@ -30,6 +30,10 @@ pub struct CheckReport {
     pub states: BTreeMap<&'static str, u64>,
     /// The keys of the records that fail their own checks, as UUIDs.
     pub damaged_records: Vec<String>,
+    /// How many deliveries there are, sound or not.
+    pub deliveries_count: u64,
+    /// How many deliveries are in which state; damaged ones are in none.
+    pub delivery_states: BTreeMap<&'static str, u64>,
     /// How many audit events there are.
     pub audit_events_count: u64,
     /// How many rows of effects were compared with their digests.

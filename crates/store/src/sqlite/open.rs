@@ -187,7 +187,8 @@ fn new_session(
         tables,
         mark,
         path,
-        tenants: std::collections::HashMap::new(),
+        numbers: super::numbers::Numbers::default(),
+        targets_seen: Vec::new(),
         stamped: None,
         no_room: false,
     }

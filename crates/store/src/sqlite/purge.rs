@@ -4,12 +4,14 @@
 use std::time::Duration;
 
 use counterfoil_core::identity::OperationKey;
+use counterfoil_core::record::Nature;
 use counterfoil_core::time::Timestamp;
 use rusqlite::Connection;
 
 use super::commands::Session;
 use super::due::{Due, referrer};
 use super::faults::Fault;
+use super::outbox::purge_request;
 use super::rows::{self, Found};
 use super::upkeep::{Upkeep, keep_clock, keep_progress};
 use crate::retention::clock::PurgeClock;
@@ -84,6 +86,9 @@ fn purge_result(
     }
     kept.purge();
     rows::update(connection, &kept)?;
+    if kept.record.nature == Nature::Deferred {
+        purge_request(connection, key)?;
+    }
     Ok(true)
 }
 
@@ -98,6 +103,8 @@ fn delete_tombstone(
         return Ok(false);
     }
     for sql in [
+        "DELETE FROM outbox_requests WHERE operation_key = ?1",
+        "DELETE FROM outbox WHERE operation_key = ?1",
         "DELETE FROM audit_events WHERE operation_key = ?1",
         "DELETE FROM operations WHERE operation_key = ?1",
     ] {

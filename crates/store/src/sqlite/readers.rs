@@ -19,6 +19,7 @@ use super::key_usage::Counted;
 use super::keys::unknown;
 use super::list::{PAGE_UNITS, list};
 use super::open::read_ledger_row;
+use super::outbox::Ask;
 use super::rows::{Found, find_by_id};
 use super::stats::{Slice, slice};
 use super::upkeep::Upkeep;
@@ -74,6 +75,7 @@ pub(super) enum Question {
         search: Box<Search>,
         reply: Reply<Due>,
     },
+    Outbox(Ask),
 }
 
 /// One reading thread's state.
@@ -127,13 +129,14 @@ impl ReadThread {
             Question::Upkeep { reply } => {
                 let _ = reply.send(self.in_snapshot(Upkeep::read));
             }
+            Question::Outbox(ask) => ask.answer(self),
             Question::Due { search, reply } => {
                 let _ = reply.send(self.in_snapshot(|c| due::search(c, &search)));
             }
         }
     }
 
-    fn in_snapshot<T>(
+    pub(super) fn in_snapshot<T>(
         &self,
         read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {

@@ -6,10 +6,12 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::commands::{Command, Done};
 use super::notes::{CancelNote, is_noted};
+use super::outbox;
 use super::rows::{Found, find_by_id, find_by_key};
 use crate::contract::{Answer, Finish, Resolve, Resolved, Submission};
 use crate::error::StoreError;
 use crate::keys::KeyCheck;
+use crate::outbox_steps::DUPLICATE_SUBMISSION;
 use crate::steps::{CANCEL_REQUESTED, Kept};
 
 /// Looks for a command's mark. `held` is what the lost transaction had decided: an error of the
@@ -29,6 +31,9 @@ pub(super) fn recall(
         Command::NoteCancel(note) => noted(connection, note),
         // Whatever became of it, doing it again does no harm.
         Command::WatchClock(_) | Command::Purge(_) | Command::ConfirmClock(_) => Ok(None),
+        Command::Outbox(command) => {
+            outbox::recall(connection, command).map(|done| done.map(Done::Outbox))
+        }
         Command::BindKeys(checks) => bound(connection, checks),
         // It leaves no mark of its own, and what is asked is whether a commit is acknowledged.
         Command::Probe => Ok(None),
@@ -61,7 +66,7 @@ fn resolved(connection: &Connection, said: &Resolve) -> rusqlite::Result<Option<
     let last = connection
         .prepare_cached(
             "SELECT kind = ?2 AND who = ?3 AND reason = ?4 AND proof IS ?5 FROM audit_events \
-             WHERE operation_key = ?1 AND kind <> ?6 ORDER BY seq DESC LIMIT 1",
+             WHERE operation_key = ?1 AND kind NOT IN (?6, ?7) ORDER BY seq DESC LIMIT 1",
         )?
         .query_row(
             params![
@@ -71,6 +76,7 @@ fn resolved(connection: &Connection, said: &Resolve) -> rusqlite::Result<Option<
                 said.reason.as_bytes(),
                 said.proof.as_ref().map(String::as_bytes),
                 CANCEL_REQUESTED.as_bytes(),
+                DUPLICATE_SUBMISSION.as_bytes(),
             ],
             |row| row.get::<_, Option<bool>>(0),
         )

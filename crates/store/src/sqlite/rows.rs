@@ -8,14 +8,17 @@ use counterfoil_core::identity::{
     BootId, IndexKind, Nonce, OperationId, OperationKey, Principal, Tenant, ToolId, ToolVersion,
 };
 use counterfoil_core::operation::{Phase, State};
-use counterfoil_core::record::{Binding, EffectRef, Owner, Record, Resolution, StoredResult};
+use counterfoil_core::record::{
+    Binding, EffectRef, Nature, Owner, Record, Resolution, StoredResult,
+};
 use counterfoil_core::time::Timestamp;
-use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use sha2::{Digest, Sha256};
 
+use super::cells::{Cells, RowCheck, damage, utf8};
 use crate::steps::Kept;
 use crate::tables::is_identifier;
+
+pub(super) use super::cells::Damage;
 
 /// What was found under a key or an ID.
 #[derive(Debug)]
@@ -25,28 +28,20 @@ pub(super) enum Found {
     Damaged(Damage),
 }
 
-/// The check that a row fails. Holds no value of the row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Damage {
-    pub(super) column: &'static str,
-    pub(super) rule: &'static str,
-}
-
-impl std::fmt::Display for Damage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.column, self.rule)
-    }
-}
-
 macro_rules! select {
     ($rest:literal) => {
+        select!("o.nature", $rest)
+    };
+    ($nature:literal, $rest:literal) => {
         concat!(
             "SELECT o.operation_key, t.name, o.operation_id, o.principal, o.tool_id, \
              o.tool_version, o.profile, o.key_id, o.fingerprint, o.call_fingerprint, o.state, \
              o.phase, o.boot_id, o.fence, o.lease_until_ms, o.effect_table, o.effect_row, \
              o.effect_digest, o.result, o.nonce, o.created_at_ms, o.authority_ends_ms, \
              o.settled_at_ms, o.retention_ms, o.retention_ends_ms, o.purged, o.resolution, \
-             o.quarantined, o.row_check, o.id_kind, o.id_bytes \
+             o.quarantined, o.row_check, o.id_kind, o.id_bytes, ",
+            $nature,
+            " \
              FROM operations o LEFT JOIN tenants t ON t.tenant_no = o.tenant_no ",
             $rest
         )
@@ -61,6 +56,9 @@ const BY_KEY: &str = select!("WHERE o.operation_key = ?1");
 /// The next so many records after a key, for a check of the whole file.
 pub(super) const AFTER_KEY: &str =
     select!("WHERE o.operation_key > ?1 ORDER BY o.operation_key LIMIT ?2");
+/// The same in a ledger of a version that had no column for the nature: all were local.
+pub(super) const AFTER_KEY_ALL_LOCAL: &str =
+    select!("1", "WHERE o.operation_key > ?1 ORDER BY o.operation_key LIMIT ?2");
 
 /// The row of an ID within its tenant. Another ID with the same index key is found too: whoever
 /// asks compares the text.
@@ -99,11 +97,29 @@ fn find(
 /// Writes the row of an operation that begins. It becomes sound with [`update`] in the same
 /// transaction: until then its check is zeros, so that it could never be taken for a record.
 pub(super) fn insert(connection: &Connection, tenant_no: i64, kept: &Kept) -> rusqlite::Result<()> {
+    insert_row(connection, tenant_no, kept, [0; 16])
+}
+
+/// Writes the row of an operation that begins and says all that there is to say yet.
+pub(super) fn insert_whole(
+    connection: &Connection,
+    tenant_no: i64,
+    kept: &Kept,
+) -> rusqlite::Result<()> {
+    insert_row(connection, tenant_no, kept, row_check(kept))
+}
+
+fn insert_row(
+    connection: &Connection,
+    tenant_no: i64,
+    kept: &Kept,
+    check: [u8; 16],
+) -> rusqlite::Result<()> {
     const SQL: &str = "INSERT INTO operations (operation_key, tenant_no, id_kind, id_bytes, \
         operation_id, principal, tool_id, tool_version, profile, key_id, fingerprint, \
         call_fingerprint, state, phase, boot_id, fence, lease_until_ms, nonce, created_at_ms, \
-        authority_ends_ms, retention_ms, row_check) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, \
-        ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, zeroblob(16))";
+        authority_ends_ms, retention_ms, row_check, nature) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, \
+        ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)";
     let record = &kept.record;
     let id = record.operation_id.index_key();
     let (state, phase) = record.state.code();
@@ -129,6 +145,8 @@ pub(super) fn insert(connection: &Connection, tenant_no: i64, kept: &Kept) -> ru
         record.created_at.as_ms(),
         record.authority_ends_at.map(Timestamp::as_ms),
         retention_ms(kept),
+        check.as_slice(),
+        nature_code(record.nature),
     ])?;
     Ok(())
 }
@@ -166,7 +184,7 @@ pub(super) fn update(connection: &Connection, kept: &Kept) -> rusqlite::Result<(
 /// # Errors
 /// [`Damage`] with the first check that fails.
 pub(super) fn decode(row: &Row<'_>) -> Result<Kept, Damage> {
-    let mut cells = Cells { row, at: 0 };
+    let mut cells = Cells::of(row);
     let key = OperationKey::from_bytes(cells.bytes("operation_key")?);
     let tenant = cells.name("tenant_no", Tenant::parse)?;
     let operation_id = cells.name("operation_id", OperationId::parse)?;
@@ -196,6 +214,7 @@ pub(super) fn decode(row: &Row<'_>) -> Result<Kept, Damage> {
     if cells.integer("id_kind")? != id.kind as i64 || cells.bytes("id_bytes")? != id.bytes {
         return Err(damage("id_bytes", "do not belong to the operation ID"));
     }
+    let nature = cells.nature()?;
     let in_progress = matches!(state, State::InProgress(_));
     let kept = Kept {
         record: Record {
@@ -206,7 +225,7 @@ pub(super) fn decode(row: &Row<'_>) -> Result<Kept, Damage> {
             tool_id,
             tool_version,
             binding,
-            nature: counterfoil_core::record::Nature::Local,
+            nature,
             state,
             owner: in_progress.then_some(owner),
             effect,
@@ -263,6 +282,11 @@ fn check_whole(kept: &Kept) -> Result<(), Damage> {
             "does not fit the state",
         ),
         (kept.owner.fence >= 1, "fence", "is below 1"),
+        (
+            record.state != State::InProgress(Phase::Queued) || record.nature == Nature::Deferred,
+            "nature",
+            "does not fit the state",
+        ),
     ];
     match rules.iter().find(|(holds, _, _)| !holds) {
         None => Ok(()),
@@ -270,12 +294,11 @@ fn check_whole(kept: &Kept) -> Result<(), Damage> {
     }
 }
 
-/// A digest over everything that a row says, so that a changed bit anywhere is seen. 128 bits are
-/// enough against accidents; it is not a defence against somebody who can write the file.
+/// The digest of a row.
 fn row_check(kept: &Kept) -> [u8; 16] {
     let record = &kept.record;
     let (state, phase) = record.state.code();
-    let mut digest = RowCheck(Sha256::new_with_prefix(b"counterfoil operation row v1\0"));
+    let mut digest = RowCheck::new(b"counterfoil operation row v1\0");
     digest.bytes(record.key.as_bytes());
     digest.bytes(record.tenant.as_str().as_bytes());
     digest.bytes(record.operation_id.as_str().as_bytes());
@@ -307,38 +330,25 @@ fn row_check(kept: &Kept) -> [u8; 16] {
     digest.time(record.retention_ends_at);
     digest.integer(record.purged.into());
     digest.optional(record.resolution, |digest, how| digest.integer(resolution_code(how)));
-    let whole: [u8; 32] = digest.0.finalize().into();
-    *whole.first_chunk().expect("16 is less than 32")
-}
-
-struct RowCheck(Sha256);
-
-impl RowCheck {
-    fn bytes(&mut self, bytes: &[u8]) {
-        self.0.update((bytes.len() as u64).to_be_bytes());
-        self.0.update(bytes);
+    if record.nature != Nature::Local {
+        // Rows that were written before there was any other have no word of it.
+        digest.integer(nature_code(record.nature));
     }
-
-    fn integer(&mut self, number: i64) {
-        self.0.update(number.to_be_bytes());
-    }
-
-    fn time(&mut self, time: Option<Timestamp>) {
-        self.optional(time, |digest, time| digest.integer(time.as_ms()));
-    }
-
-    fn optional<T>(&mut self, value: Option<T>, add: impl FnOnce(&mut Self, T)) {
-        self.0.update([u8::from(value.is_some())]);
-        if let Some(value) = value {
-            add(self, value);
-        }
-    }
+    digest.finish()
 }
 
 const fn profile_code(profile: Profile) -> i64 {
     match profile {
         Profile::StrictV1 => 1,
         Profile::JcsV1 => 2,
+    }
+}
+
+const fn nature_code(nature: Nature) -> i64 {
+    match nature {
+        Nature::Local => 1,
+        Nature::Deferred => 2,
+        Nature::Direct => 3,
     }
 }
 
@@ -354,79 +364,7 @@ fn retention_ms(kept: &Kept) -> i64 {
     i64::try_from(kept.retention.as_millis()).unwrap_or(i64::MAX)
 }
 
-const fn damage(column: &'static str, rule: &'static str) -> Damage {
-    Damage { column, rule }
-}
-
-/// The columns of one row, read one after the other.
-struct Cells<'r, 's> {
-    row: &'r Row<'s>,
-    at: usize,
-}
-
-impl<'r> Cells<'r, '_> {
-    fn next(&mut self, column: &'static str) -> Result<ValueRef<'r>, Damage> {
-        let value = self.row.get_ref(self.at).map_err(|_| damage(column, "cannot be read"))?;
-        self.at += 1;
-        Ok(value)
-    }
-
-    fn integer(&mut self, column: &'static str) -> Result<i64, Damage> {
-        match self.next(column)? {
-            ValueRef::Integer(number) => Ok(number),
-            _ => Err(damage(column, "is not an integer")),
-        }
-    }
-
-    fn optional_integer(&mut self, column: &'static str) -> Result<Option<i64>, Damage> {
-        match self.next(column)? {
-            ValueRef::Null => Ok(None),
-            ValueRef::Integer(number) => Ok(Some(number)),
-            _ => Err(damage(column, "is not an integer")),
-        }
-    }
-
-    fn flag(&mut self, column: &'static str) -> Result<bool, Damage> {
-        match self.integer(column)? {
-            0 => Ok(false),
-            1 => Ok(true),
-            _ => Err(damage(column, "is neither 0 nor 1")),
-        }
-    }
-
-    fn time(&mut self, column: &'static str) -> Result<Timestamp, Damage> {
-        exact_time(column, self.integer(column)?)
-    }
-
-    fn optional_time(&mut self, column: &'static str) -> Result<Option<Timestamp>, Damage> {
-        self.optional_integer(column)?.map(|ms| exact_time(column, ms)).transpose()
-    }
-
-    fn blob(&mut self, column: &'static str) -> Result<&'r [u8], Damage> {
-        self.optional_blob(column)?.ok_or(damage(column, "is missing"))
-    }
-
-    fn optional_blob(&mut self, column: &'static str) -> Result<Option<&'r [u8]>, Damage> {
-        match self.next(column)? {
-            ValueRef::Null => Ok(None),
-            ValueRef::Blob(bytes) => Ok(Some(bytes)),
-            _ => Err(damage(column, "is not a blob")),
-        }
-    }
-
-    fn bytes<const N: usize>(&mut self, column: &'static str) -> Result<[u8; N], Damage> {
-        self.blob(column)?.try_into().map_err(|_| damage(column, "has another length"))
-    }
-
-    fn name<T, E>(
-        &mut self,
-        column: &'static str,
-        parse: impl FnOnce(&str) -> Result<T, E>,
-    ) -> Result<T, Damage> {
-        let text = utf8(column, self.blob(column)?)?;
-        parse(text).map_err(|_| damage(column, "is not a valid name"))
-    }
-
+impl Cells<'_, '_> {
     fn binding(&mut self) -> Result<Binding, Damage> {
         let profile = match self.integer("profile")? {
             1 => Profile::StrictV1,
@@ -446,6 +384,15 @@ impl<'r> Cells<'r, '_> {
     fn state(&mut self) -> Result<State, Damage> {
         let (state, phase) = (self.integer("state")?, self.integer("phase")?);
         State::from_code(state, phase).ok_or(damage("state", "is unknown"))
+    }
+
+    fn nature(&mut self) -> Result<Nature, Damage> {
+        match self.integer("nature")? {
+            1 => Ok(Nature::Local),
+            2 => Ok(Nature::Deferred),
+            3 => Ok(Nature::Direct),
+            _ => Err(damage("nature", "is unknown")),
+        }
     }
 
     fn owner(&mut self) -> Result<Owner, Damage> {
@@ -489,15 +436,6 @@ impl<'r> Cells<'r, '_> {
             Some(_) => Err(damage("resolution", "is unknown")),
         }
     }
-}
-
-fn utf8<'a>(column: &'static str, bytes: &'a [u8]) -> Result<&'a str, Damage> {
-    std::str::from_utf8(bytes).map_err(|_| damage(column, "is not UTF-8"))
-}
-
-fn exact_time(column: &'static str, ms: i64) -> Result<Timestamp, Damage> {
-    let time = Timestamp::from_ms(ms);
-    if time.as_ms() == ms { Ok(time) } else { Err(damage(column, "is out of range")) }
 }
 
 const _: () = assert!(IndexKind::TimeOrdered as i64 == 1 && IndexKind::Digest as i64 == 2);

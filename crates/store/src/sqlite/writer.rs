@@ -183,8 +183,7 @@ impl Writer {
     /// with the space that is kept for it.
     fn alone(&mut self, job: &mut Job) {
         self.alone_once(job);
-        let settles = matches!(job.command, Command::Finish(_) | Command::Resolve(_));
-        if settles
+        if job.command.settles()
             && matches!(job.held, Some(Err(StoreError::Full { .. })))
             && self.reserve.release()
         {
@@ -364,7 +363,7 @@ fn one_of_many(
     let outcome = match session.run(command) {
         Ok(done) => Ok(done),
         Err(fault) => {
-            session.tenants.clear();
+            session.numbers.clear();
             if session.connection.is_autocommit() {
                 return Err(NotShared);
             }
@@ -388,7 +387,7 @@ fn is_certain(session: &Session, error: &Error) -> bool {
 }
 
 fn roll_back(session: &mut Session) {
-    session.tenants.clear();
+    session.numbers.clear();
     if !session.connection.is_autocommit()
         && let Err(error) = session.execute("ROLLBACK")
     {
@@ -401,6 +400,9 @@ fn after_commit(session: &Session, held: Option<&Result<Done, StoreError>>) {
     if let Some(stamped) = session.stamped {
         session.mark.raise(stamped);
     }
+    if let Some(Ok(Done::Outbox(done))) = held {
+        super::outbox::after_commit(done);
+    }
     #[cfg(feature = "cut-points")]
     if let Some(Ok(Done::Answer(Answer::Fresh(record)))) = held {
         if record.state.is_terminal() {
@@ -409,6 +411,4 @@ fn after_commit(session: &Session, held: Option<&Result<Done, StoreError>>) {
             cut_point!("store.after_first_commit");
         }
     }
-    #[cfg(not(feature = "cut-points"))]
-    let _ = held;
 }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use counterfoil_core::identity::BackendId;
 use counterfoil_core::time::Timestamp;
-use counterfoil_store::{MemoryOptions, MemoryStore, SqliteOptions, SqliteStore, Store};
+use counterfoil_store::{MemoryOptions, MemoryStore, Outbox, SqliteOptions, SqliteStore, Store};
 
 use super::clock::TestClock;
 use super::effects::tables;
+use super::outbox::OutboxFactory;
 use super::{Capabilities, Factory};
 
 /// Ledgers in memory.
@@ -28,6 +29,12 @@ impl Factory for Memory {
     }
 
     fn open(&self) -> Arc<dyn Store> {
+        Arc::new(MemoryStore::new(&self.options).expect("good tables"))
+    }
+}
+
+impl OutboxFactory for Memory {
+    fn open_outbox(&self) -> Arc<dyn Outbox> {
         Arc::new(MemoryStore::new(&self.options).expect("good tables"))
     }
 }
@@ -55,6 +62,18 @@ impl Factory for Sqlite {
     }
 
     fn open(&self) -> Arc<dyn Store> {
+        Arc::new(SqliteStore::open(&self.options).expect("opens"))
+    }
+}
+
+/// Takes a ledger's schema back to what it was before there was an outbox.
+pub const WITHOUT_OUTBOX: &str = "DROP TABLE outbox_requests; DROP TABLE outbox; \
+    DROP TABLE outbox_targets; DROP TABLE outbox_terms; DROP TABLE outbox_revocations; \
+    DROP TABLE outbox_orders; ALTER TABLE operations DROP COLUMN nature; \
+    UPDATE ledger SET version = 2, min_compatible = 1";
+
+impl OutboxFactory for Sqlite {
+    fn open_outbox(&self) -> Arc<dyn Outbox> {
         Arc::new(SqliteStore::open(&self.options).expect("opens"))
     }
 }

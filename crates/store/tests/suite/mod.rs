@@ -17,6 +17,7 @@ pub mod finishing;
 pub mod keys;
 pub mod listing;
 pub mod mounts;
+pub mod outbox;
 pub mod resolving;
 pub mod retention;
 pub mod rollback;
