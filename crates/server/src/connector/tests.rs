@@ -190,7 +190,11 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     ("base = \"500ms\"", "base = \"2m\"", "backoff_cap = \"1m\"|below backoff_base"),
     ("within = \"2d\"", "within = 0", "deliver_within = 0|is 0"),
     ("after = \"2m\"", "after = \"1s\"", "absence_after = \"1s\"|is below timeout"),
-    ("lifetime = \"24h\"", "lifetime = \"30s\"", "key_lifetime|not more than twice timeout"),
+    (
+        "lifetime = \"24h\"",
+        "lifetime = \"30s\"",
+        "key_lifetime = \"30s\"|not more than twice timeout",
+    ),
     ("key_lifetime = \"24h\"\n", "", "key_lifetime: this is missing"),
     ("key+lookup", "never", "key_lifetime|no key; remove this"),
     ("\"key+lookup\"", "\"once\"", "no such contract"),
