@@ -44,6 +44,9 @@ pub struct ChildOptions {
     /// The moment at which the wall clock stands, in milliseconds since the Unix epoch
     #[arg(long, default_value_t = START_MS, allow_negative_numbers = true)]
     pub clock_ms: i64,
+    /// Use the machine's clocks
+    #[arg(long, conflicts_with = "clock_ms")]
+    pub real_clock: bool,
     /// How long a sealed state can be used, in seconds
     #[arg(long, default_value_t = 600)]
     pub state_s: u64,
@@ -91,6 +94,7 @@ impl ChildOptions {
             principal: "alice".into(),
             backend_id: "lab".into(),
             clock_ms: START_MS,
+            real_clock: false,
             state_s: 600,
             authority_s: 3600,
             retention_s: 30 * 86_400,
@@ -121,7 +125,9 @@ impl ChildOptions {
         let mut option = |name: &str, value: String| line.extend([name.into(), value.into()]);
         option("--principal", self.principal.clone());
         option("--backend-id", self.backend_id.clone());
-        option("--clock-ms", self.clock_ms.to_string());
+        if !self.real_clock {
+            option("--clock-ms", self.clock_ms.to_string());
+        }
         option("--state-s", self.state_s.to_string());
         option("--authority-s", self.authority_s.to_string());
         option("--retention-s", self.retention_s.to_string());
@@ -129,8 +135,11 @@ impl ChildOptions {
         option("--store", store.into());
         self.cut.iter().for_each(|cut| option("--cut", cut.to_string()));
         self.barrier.iter().for_each(|barrier| option("--barrier", barrier.to_string()));
-        let switches =
-            [("--fail-effect-once", self.fail_effect_once), ("--unguarded", self.unguarded)];
+        let switches = [
+            ("--real-clock", self.real_clock),
+            ("--fail-effect-once", self.fail_effect_once),
+            ("--unguarded", self.unguarded),
+        ];
         line.extend(switches.into_iter().filter(|(_, on)| *on).map(|(name, _)| name.into()));
         line
     }
@@ -156,7 +165,9 @@ impl ChildOptions {
     async fn open_store(&self) -> anyhow::Result<Arc<dyn Store>> {
         let mut options = SqliteOptions::new(self.ledger());
         options.backend_id = Some(BackendId::parse(&self.backend_id)?);
-        options.clock = Arc::new(FixedClock::at_ms(self.clock_ms));
+        if !self.real_clock {
+            options.clock = Arc::new(FixedClock::at_ms(self.clock_ms));
+        }
         options.lock_wait = Duration::from_millis(self.lock_wait_ms);
         options.tables = issue_effect::tables();
         Ok(match self.store {
@@ -191,7 +202,10 @@ pub async fn run(options: &ChildOptions) -> anyhow::Result<()> {
     if options.unguarded {
         // The ledger was opened for its tables alone.
         engine.close().await?;
-        let handler = unguarded::Unguarded::open(&options.ledger())?;
+        let handler = match options.store {
+            StoreKind::Sqlite => unguarded::Unguarded::open(&options.ledger())?,
+            StoreKind::Memory => unguarded::Unguarded::in_memory(),
+        };
         say_ready()?;
         return unguarded::serve(handler, streams, limits, shutdown).await;
     }

@@ -8,8 +8,10 @@
 //!   directions of a connection raw);
 //! - what judges it: [`readback`] (the physical rows, read by a program that knows the schema
 //!   only), [`history`] (what concurrent clients saw, against those rows);
-//! - what puts it together: [`kills`] (random kills under load).
+//! - what puts it together: [`kills`] (random kills under load);
+//! - what measures it: [`bench`].
 
+pub mod bench;
 pub mod child;
 pub mod clock;
 pub mod cuts;

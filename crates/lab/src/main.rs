@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use counterfoil_lab::{child, kills, relay, seal_state};
+use counterfoil_lab::{bench, child, kills, relay, seal_state};
 
 /// The fault lab of counterfoil. It is never shipped.
 #[derive(Debug, Parser)]
@@ -23,6 +23,9 @@ enum Command {
     SealState(seal_state::SealStateArgs),
     /// Kill servers at random moments under load and check what is left
     Kills(kills::KillsArgs),
+    /// Measure what the product costs
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
 }
 
 fn main() -> ExitCode {
@@ -61,6 +64,7 @@ async fn serve_or_print(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::SealState(args) => seal_state::run(&args).await?,
         Command::Kills(args) => kills::run_command(&args).await?,
+        Command::Bench(command) => bench::run(&command).await?,
         Command::Relay(_) => unreachable!("the relay needs no runtime and was run above"),
     };
     writeln!(std::io::stdout(), "{printed}")?;

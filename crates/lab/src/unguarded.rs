@@ -23,7 +23,14 @@ use tokio_util::sync::CancellationToken;
 /// A server that remembers nothing.
 #[derive(Debug, Clone)]
 pub struct Unguarded {
-    ledger: Arc<Mutex<Connection>>,
+    issues: Arc<Mutex<Issues>>,
+}
+
+/// Where the issues are.
+#[derive(Debug)]
+enum Issues {
+    OnDisk(Connection),
+    InMemory(Vec<[String; 3]>),
 }
 
 /// Serves until the client leaves.
@@ -52,17 +59,33 @@ impl Unguarded {
     pub fn open(path: &Path) -> anyhow::Result<Self> {
         let ledger = Connection::open(path).context("cannot open the tables")?;
         ledger.pragma_update(None, "synchronous", "FULL")?;
-        Ok(Self { ledger: Arc::new(Mutex::new(ledger)) })
+        Ok(Self { issues: Arc::new(Mutex::new(Issues::OnDisk(ledger))) })
+    }
+
+    /// Over nothing: what a call costs without any storage.
+    #[must_use]
+    pub fn in_memory() -> Self {
+        Self { issues: Arc::new(Mutex::new(Issues::InMemory(Vec::new()))) }
     }
 
     fn insert(&self, operation_id: &str, title: &str, body: &str) -> rusqlite::Result<i64> {
-        let ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
-        ledger.execute(
-            "INSERT INTO issues (title, body, operation_id, created_at_ms) VALUES (?, ?, ?, 0)",
-            params![title.as_bytes(), body.as_bytes(), operation_id.as_bytes()],
-        )?;
+        let mut issues = self.issues.lock().unwrap_or_else(PoisonError::into_inner);
+        let row = match &mut *issues {
+            Issues::OnDisk(ledger) => {
+                ledger.execute(
+                    "INSERT INTO issues (title, body, operation_id, created_at_ms) \
+                     VALUES (?, ?, ?, 0)",
+                    params![title.as_bytes(), body.as_bytes(), operation_id.as_bytes()],
+                )?;
+                ledger.last_insert_rowid()
+            }
+            Issues::InMemory(rows) => {
+                rows.push([title, body, operation_id].map(str::to_owned));
+                i64::try_from(rows.len()).unwrap_or(i64::MAX)
+            }
+        };
         counterfoil_store::cut_point!("store.after_commit");
-        Ok(ledger.last_insert_rowid())
+        Ok(row)
     }
 
     fn create(&self, request: &CallToolRequestParams) -> Result<CallToolResponse, ErrorData> {

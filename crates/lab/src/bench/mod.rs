@@ -1,0 +1,103 @@
+//! `counterfoil-lab bench`: what the product costs, beside what the machine could do at best. All
+//! ratios are medians of interleaved pairs on one disk, told with their spread.
+
+pub mod figures;
+pub mod fingerprint;
+pub mod growth;
+pub mod load;
+pub mod plan;
+pub mod raw_side;
+pub mod stdio;
+pub mod store_side;
+pub mod submit;
+pub mod work;
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::{Args, Subcommand, ValueEnum};
+
+use figures::Report;
+use plan::Plan;
+
+/// The benchmarks.
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Measure the ledger beside raw SQLite
+    Ledger(LedgerArgs),
+    /// Load a ledger and print the memory that it took
+    #[command(hide = true)]
+    Load(load::LoadArgs),
+}
+
+/// How the ledger is measured.
+#[derive(Debug, Args)]
+pub struct LedgerArgs {
+    /// Print JSON instead of tables
+    #[arg(long)]
+    json: bool,
+    /// Add a ledger of five million operations
+    #[arg(long)]
+    full: bool,
+    /// See whether everything runs; the figures mean nothing
+    #[arg(long, conflicts_with = "full")]
+    quick: bool,
+    /// Measure only these
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Part>,
+    /// Where the files are made: on the disk that is to be measured [default: a temporary one]
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// How many interleaved rounds each figure is the median of
+    #[arg(long)]
+    pairs: Option<usize>,
+}
+
+/// A part of the benchmark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Part {
+    /// Throughput and latency.
+    Submit,
+    /// Small and large ledgers: speed, bytes written, memory.
+    Growth,
+    /// MCP over stdio.
+    Stdio,
+    /// Fingerprints.
+    Fingerprint,
+}
+
+const ALL: [Part; 4] = [Part::Submit, Part::Growth, Part::Stdio, Part::Fingerprint];
+
+/// Runs a benchmark and gives what it prints.
+///
+/// # Errors
+/// If something under measurement fails.
+pub async fn run(command: &BenchCommand) -> anyhow::Result<String> {
+    match command {
+        BenchCommand::Ledger(args) => ledger(args).await,
+        BenchCommand::Load(args) => load::load(args).await,
+    }
+}
+
+async fn ledger(args: &LedgerArgs) -> anyhow::Result<String> {
+    let mut plan = match (args.quick, args.full) {
+        (true, _) => Plan::quick(),
+        (_, true) => Plan::full(),
+        _ => Plan::standard(),
+    };
+    plan.pair_count = args.pairs.unwrap_or(plan.pair_count).max(1);
+    let parent = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let place = tempfile::tempdir_in(&parent)
+        .with_context(|| format!("nothing can be written in {}", parent.display()))?;
+    let mut report = Report::default();
+    let parts = if args.only.is_empty() { &ALL[..] } else { &args.only[..] };
+    for part in parts {
+        report.add(match part {
+            Part::Submit => submit::run(&plan, place.path()).await?,
+            Part::Growth => growth::run(&plan, place.path()).await?,
+            Part::Stdio => stdio::run(&plan, place.path()).await?,
+            Part::Fingerprint => fingerprint::run(&plan)?,
+        });
+    }
+    if args.json { Ok(serde_json::to_string_pretty(&report)?) } else { Ok(report.to_table()) }
+}
