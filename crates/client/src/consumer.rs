@@ -118,7 +118,7 @@ impl Consumer {
         saved_at: Timestamp,
     ) -> Result<Prepared<'_>, JournalError> {
         let id = call.operation_id.clone();
-        self.journal.save(&Entry::new(id, &call.tool, &call.arguments, server, saved_at))?;
+        self.journal.save(&Entry::new(id, &call.tool, server, saved_at))?;
         Ok(Prepared { consumer: self, call, server: server.to_owned(), saved_at })
     }
 
@@ -244,8 +244,8 @@ impl<'c> Prepared<'c> {
     fn adopt(&self, asked: &Pending, known: &mut Option<OperationId>) -> Result<(), LostReason> {
         let named = operation_in(asked.meta(), known.as_ref())?.and_then(|op| op.operation_id);
         let (None, Some(id)) = (&*known, named) else { return Ok(()) };
-        let (tool, arguments) = (&self.call.tool, &self.call.arguments);
-        let entry = Entry::new(Some(id.clone()), tool, arguments, &self.server, self.saved_at);
+        let tool = &self.call.tool;
+        let entry = Entry::new(Some(id.clone()), tool, &self.server, self.saved_at);
         let saved = self.consumer.journal.save(&entry);
         *known = Some(id);
         saved.map_err(|error| LostReason::NotSaved(error.to_string()))

@@ -1,7 +1,7 @@
 //! The consumer's own stub of each call: its identity, on disk before anything is sent.
 //!
 //! One JSON object per line, appended and fsynced. A line that a crash tore is skipped when
-//! reading. Arguments are never written, only their digest.
+//! reading. Arguments are never written, nor a digest of them that could be guessed.
 
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -13,8 +13,6 @@ use counterfoil_core::consumer::Effect;
 use counterfoil_core::identity::OperationId;
 use counterfoil_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
-use sha2::{Digest, Sha256};
 
 /// An append-only file of identities, mode 0600. Processes may share it: each line is written
 /// under a lock on the file.
@@ -32,8 +30,6 @@ pub struct Entry {
     pub operation_id: Option<OperationId>,
     /// The tool.
     pub tool: String,
-    /// SHA-256 of the arguments' JSON with its keys in order, hex.
-    pub arguments_sha256: String,
     /// The server's program name, without its arguments.
     pub server: String,
     /// RFC 3339, as the caller gave it.
@@ -95,16 +91,12 @@ impl Entry {
     pub fn new(
         operation_id: Option<OperationId>,
         tool: &str,
-        arguments: &Map<String, Value>,
         server: &str,
         saved_at: Timestamp,
     ) -> Self {
-        let text = serde_json::to_vec(arguments).expect("a JSON object can be written");
-        let arguments_sha256 = Sha256::digest(&text).iter().map(|b| format!("{b:02x}")).collect();
         Self {
             operation_id,
             tool: tool.to_owned(),
-            arguments_sha256,
             server: server.to_owned(),
             saved_at: saved_at.to_rfc3339(),
         }

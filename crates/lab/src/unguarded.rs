@@ -73,8 +73,8 @@ impl Unguarded {
         let row = match &mut *issues {
             Issues::OnDisk(ledger) => {
                 ledger.execute(
-                    "INSERT INTO issues (title, body, operation_id, created_at_ms) \
-                     VALUES (?, ?, ?, 0)",
+                    "INSERT INTO issues (operation_key, title, body, operation_id, created_at_ms) \
+                     VALUES (zeroblob(16), ?, ?, ?, 0)",
                     params![title.as_bytes(), body.as_bytes(), operation_id.as_bytes()],
                 )?;
                 ledger.last_insert_rowid()

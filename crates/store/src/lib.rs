@@ -25,5 +25,5 @@ pub use effect::{
     SqlTx, SqlValue, TableSpec,
 };
 pub use error::{OpenRefused, StoreError};
-
+pub use memory::{MemoryOptions, MemoryStore};
 pub use sqlite::{SqliteOptions, SqliteStore};

@@ -4,6 +4,7 @@
 //! the medium; one transaction for a record, its effect and its audit events; and the rule that
 //! nobody is answered before the commit. Several processes may use one file.
 
+mod check;
 mod commands;
 mod connection;
 mod create;
@@ -33,6 +34,7 @@ use counterfoil_core::observation::Snapshot;
 use counterfoil_core::time::Timestamp;
 use tokio::sync::{oneshot, watch};
 
+pub use check::{CheckReport, check};
 pub use options::SqliteOptions;
 
 use crate::clock::SharedMark;
@@ -56,8 +58,8 @@ pub struct SqliteStore {
     mark: Arc<SharedMark>,
     /// `None` once it is closed.
     queues: Mutex<Option<Queues>>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Closed when the last thread has ended.
+    writer: Mutex<Option<JoinHandle<()>>>,
+    /// Closed when the writer, the last thread to end, has ended.
     ended: watch::Receiver<()>,
 }
 
@@ -85,31 +87,34 @@ impl SqliteStore {
         let (jobs, job_queue) = channel();
         let (questions, question_queue) = channel();
         let question_queue = Arc::new(Mutex::new(question_queue));
-        let mut threads = Vec::with_capacity(1 + READER_COUNT);
+        let mut readers = Vec::with_capacity(READER_COUNT);
         for _ in 0..READER_COUNT {
             let reader = ReadThread {
                 connection: open::reader(&path, READER_WAIT)?,
                 mark: Arc::clone(&mark),
                 path: path.clone(),
             };
-            let (queue, alive) = (Arc::clone(&question_queue), alive.clone());
-            threads.push(spawn("counterfoil-read", &path, move || {
-                reader.run(&queue);
-                drop(alive);
-            })?);
+            let queue = Arc::clone(&question_queue);
+            readers.push(spawn("counterfoil-read", &path, move || reader.run(&queue))?);
         }
         let backend_id = opened.row.backend_id.clone();
-        let writer = Writer::new(opened.session, backend_id.clone(), options.lock_wait);
-        threads.push(spawn("counterfoil-write", &path, move || {
+        let mut writer = Writer::new(opened.session, backend_id.clone(), options.lock_wait);
+        let writer = spawn("counterfoil-write", &path, move || {
             writer.run(&job_queue);
+            // The connection that closes last writes the log back and removes it; two that close
+            // at once may each leave that to the other.
+            for reader in readers {
+                let _ = reader.join();
+            }
+            drop(writer);
             drop(alive);
-        })?);
+        })?;
         Ok(Self {
             path,
             backend_id,
             mark,
             queues: Mutex::new(Some(Queues { jobs, questions })),
-            threads: Mutex::new(threads),
+            writer: Mutex::new(Some(writer)),
             ended,
         })
     }
@@ -203,7 +208,7 @@ impl Store for SqliteStore {
     fn close(&self) -> StoreFuture<'_, ()> {
         Box::pin(async move {
             self.stop_taking();
-            // Nothing is ever sent: the channel closes when the last thread has ended.
+            // Nothing is ever sent: the channel closes when the writer has ended.
             let mut ended = self.ended.clone();
             while ended.changed().await.is_ok() {}
             Ok(())
@@ -214,12 +219,10 @@ impl Store for SqliteStore {
 impl Drop for SqliteStore {
     fn drop(&mut self) {
         self.stop_taking();
-        let own = std::thread::current().id();
-        let threads =
-            std::mem::take(self.threads.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let writer = self.writer.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         // An effect that holds the store may be what drops it, on the writer itself.
-        for thread in threads.into_iter().filter(|thread| thread.thread().id() != own) {
-            let _ = thread.join();
+        if let Some(writer) = writer.filter(|w| w.thread().id() != std::thread::current().id()) {
+            let _ = writer.join();
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The steps that every back end takes alike. Pure: a back end differs only in how it keeps rows.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use counterfoil_core::admission::{Admitted, Authority};
@@ -12,7 +13,7 @@ use counterfoil_core::refusal::Refusal;
 use counterfoil_core::time::Timestamp;
 
 use crate::contract::{Answer, Resolve, Resolved};
-use crate::effect::EffectError;
+use crate::effect::{EffectError, EffectRow};
 use crate::error::StoreError;
 
 /// A record with what only the ledger keeps beside it.
@@ -157,6 +158,23 @@ pub(crate) fn finish_too_late(kept: Kept) -> Answer {
 /// What a finish of an operation that is not there comes to.
 pub(crate) fn nothing_to_finish() -> StoreError {
     StoreError::Quarantined { reason: "no record has the key of this operation".into() }
+}
+
+/// What a fresh attempt comes to whose internal key another operation has.
+pub(crate) fn key_taken(path: PathBuf) -> StoreError {
+    let cause = "the attempt's operation key is another operation's; make a new one for each";
+    StoreError::Io { path, cause: cause.into() }
+}
+
+/// What is wrong with a row that an effect says it made.
+pub(crate) const RESERVED: &str = "which cannot be an effect's table";
+/// What is wrong with a row that an effect says it made.
+pub(crate) const NOT_THERE: &str = "which is not there";
+
+/// What an effect comes to that names a wrong row.
+pub(crate) fn wrong_row(row: &EffectRow, problem: &str) -> StoreError {
+    let reason = format!("it named row {} of table `{}`, {problem}", row.id, row.table);
+    StoreError::EffectFailed { reason, refused: false }
 }
 
 /// A result that is small enough to keep.

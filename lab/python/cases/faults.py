@@ -37,7 +37,7 @@ class Faults(LabTest):
                 self.check_one_row(bench, "op")
 
     async def test_exit_73_after_the_first_commit_of_a_partial(self):
-        """Promise: an unfinished operation is unknown, is never replayed, and waits for a person."""
+        """Promise: an unfinished operation is unknown, not replayed, and waits for a person."""
         request = issue("op", mode="partial")
         bench, sealed = await self.check_exit(
             "store.after_first_commit", 73, request, issues=1, operations=1, state="in_progress"
@@ -52,7 +52,7 @@ class Faults(LabTest):
         self.check_rows(bench, issues=1, operations=1, state="in_progress")
 
     async def test_a_writer_lock_held_elsewhere(self):
-        """Promise: a busy ledger is a clear error that wrote nothing, and the same ID works later."""
+        """Promise: a busy ledger is a clear error that wrote nothing; the ID works later."""
         bench = self.bench("--lock-wait-ms", "0")
         async with bench.serve() as session:
             state = await session.ask(issue("op"))

@@ -71,7 +71,7 @@ class Reply:
         operation = (result.meta or {}).get(replies.OPERATION)
         if isinstance(result, types.InputRequiredResult):
             questions = {k: q.params for k, q in (result.input_requests or {}).items()}
-            return cls("asked", operation=operation, state=result.request_state, questions=questions)
+            return cls("asked", {}, operation, result.request_state, questions)
         kind = "refused" if result.is_error else "result"
         return cls(kind, result.structured_content, operation)
 
@@ -188,7 +188,8 @@ class Bench:
                 yield session
         session.frames = replies.read_transcript(place.with_suffix(".jsonl"))
         self._check_end(place, exit_code)
-        replies.check(session.frames, await declared_schemas(self.folder))
+        if "--unguarded" not in self.flags:
+            replies.check(session.frames, await declared_schemas(self.folder))
 
     def _check_end(self, place, exit_code):
         log = place.with_suffix(".log").read_text(encoding="utf-8", errors="replace")

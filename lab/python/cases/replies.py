@@ -1,4 +1,4 @@
-"""Judges what a server said, from the bytes that the relay kept and not from what an SDK made of it.
+"""Judges what a server said, from the bytes that the relay kept, not from what an SDK made of it.
 
 Every reply to a tool call is held against the output schema that the tool declared, and against
 what the server promises of each reply; a case then only looks at what is special to it.

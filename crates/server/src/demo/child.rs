@@ -104,6 +104,8 @@ impl<W: AsyncWrite + Unpin> AsyncWrite for VanishingReply<W> {
 /// Whether the frame is the reply of a call that made its effect.
 fn says_applied(frame: &[u8]) -> bool {
     serde_json::from_slice::<serde_json::Value>(frame).is_ok_and(|message| {
-        message.pointer("/result/structuredContent/state").is_some_and(|state| state == "applied")
+        let content = message.pointer("/result/structuredContent");
+        // A status says `applied` too; only a call's own reply says whether it was replayed.
+        content.is_some_and(|content| content["state"] == "applied" && content["replayed"] == false)
     })
 }

@@ -14,7 +14,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::connection::Patience;
 use super::effects::{self, SqliteEffects};
-use super::faults::Fault;
+use super::faults::{Fault, Kind, kind};
 use super::guard::Guard;
 use super::keys;
 use super::rows::{self, Found};
@@ -25,9 +25,9 @@ use crate::effect::{Completion, EffectContext, EffectError, EffectRow, EffectTx}
 use crate::error::StoreError;
 use crate::keys::KeyCheck;
 use crate::steps::{
-    AuditLine, COMPENSATED, COMPENSATION_FAILED, Kept, check_result, compensation_identity,
-    effect_failed, effect_words, finish_too_late, first_step, last_step, nothing_to_finish,
-    resolve,
+    AuditLine, COMPENSATED, COMPENSATION_FAILED, Kept, NOT_THERE, RESERVED, check_result,
+    compensation_identity, effect_failed, effect_words, finish_too_late, first_step, key_taken,
+    last_step, nothing_to_finish, resolve, wrong_row,
 };
 use crate::tables::{Tables, is_identifier, is_reserved};
 
@@ -115,7 +115,10 @@ impl Session {
         self.stamp(now);
         let mut kept = Kept::begin(admitted, now);
         let tenant_no = self.tenant_no(tenant)?;
-        rows::insert(&self.connection, tenant_no, &kept)?;
+        rows::insert(&self.connection, tenant_no, &kept).map_err(|error| match kind(&error) {
+            Kind::Constraint => Fault::Command(key_taken(self.path.clone())),
+            _ => Fault::Sqlite(error),
+        })?;
         cut_point!("store.after_ledger_insert");
         let context = context(&kept, now);
         let completion = self
@@ -135,8 +138,8 @@ impl Session {
             Completion::FirstStep { .. } => kept.advance(transition),
         }
         rows::update(&self.connection, &kept)?;
-        let kind = transition.audit_kind();
-        self.audit(&kept, now, &AuditLine::of_caller(&kept.record, kind, None))?;
+        let line = AuditLine::of_caller(&kept.record, transition.audit_kind(), None);
+        self.audit(&kept, now, &line)?;
         Ok(Answer::Fresh(Box::new(kept.record)))
     }
 
@@ -218,7 +221,7 @@ impl Session {
         let outcome = match self.call_effect(key, call) {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => Err(effect_words(error)),
-            Err(Fault::Command(StoreError::EffectPanicked)) => Err("it panicked".into()),
+            Err(Fault::Command(StoreError::EffectPanicked)) => Err("panicked".into()),
             // The store noticed a failure of the effect's that the savepoint survived.
             Err(Fault::Command(StoreError::EffectFailed { reason, .. }))
                 if !self.connection.is_autocommit() =>
@@ -276,15 +279,12 @@ impl Session {
 
     /// The row that an effect says it made, with its digest.
     fn effect_ref(&self, row: &EffectRow) -> Result<EffectRef, Fault> {
-        let failed = |problem: &str| {
-            let reason = format!("it named row {} of table `{}`, {problem}", row.id, row.table);
-            Fault::Command(StoreError::EffectFailed { reason, refused: false })
-        };
+        let failed = |problem: &str| Fault::Command(wrong_row(row, problem));
         if !is_identifier(row.table) || is_reserved(row.table) {
-            return Err(failed("which cannot be an effect's table"));
+            return Err(failed(RESERVED));
         }
         let digest = effects::read_digest(&self.connection, row.table, row.id)?
-            .ok_or_else(|| failed("which is not there"))?;
+            .ok_or_else(|| failed(NOT_THERE))?;
         Ok(EffectRef { table: row.table.to_owned(), id: row.id, digest })
     }
 

@@ -278,7 +278,11 @@ impl Opening<'_> {
         let verdict: String = connection
             .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
             .map_err(|error| self.refuse(&error))?;
-        if verdict == "ok" { Ok(()) } else { Err(self.damaged(&verdict)) }
+        if verdict == "ok" {
+            return Ok(());
+        }
+        let verdict = verdict.replace('\n', " ");
+        Err(self.damaged(&format!("its structure is broken: {verdict}")))
     }
 
     fn make_tables(&self, connection: &Connection, tables: &Tables) -> Result<(), StoreError> {

@@ -58,8 +58,9 @@ const BY_ID: &str = select!(
      AND o.id_kind = ?2 AND o.id_bytes = ?3"
 );
 const BY_KEY: &str = select!("WHERE o.operation_key = ?1");
-/// Every record, for a check of the whole file.
-pub(super) const ALL: &str = select!("ORDER BY o.operation_key");
+/// The next so many records after a key, for a check of the whole file.
+pub(super) const AFTER_KEY: &str =
+    select!("WHERE o.operation_key > ?1 ORDER BY o.operation_key LIMIT ?2");
 
 /// The row of an ID within its tenant. Another ID with the same index key is found too: whoever
 /// asks compares the text.

@@ -94,7 +94,7 @@ impl Writer {
     }
 
     /// Works until every sender is gone and the queue is empty.
-    pub(super) fn run(mut self, queue: &Receiver<Job>) {
+    pub(super) fn run(&mut self, queue: &Receiver<Job>) {
         let mut batch = Vec::new();
         while let Ok(first) = queue.recv() {
             self.pace.before_batch();

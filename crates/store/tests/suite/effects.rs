@@ -183,3 +183,51 @@ impl LocalEffect for Probe {
         go(self.compensate, ())
     }
 }
+
+/// Makes nothing: refuses with whether a row is there.
+#[derive(Debug, Clone)]
+pub struct Look {
+    pub table: &'static str,
+    pub column: &'static str,
+    pub text: String,
+}
+
+impl LocalEffect for Look {
+    fn apply(
+        &self,
+        tx: &mut dyn EffectTx,
+        _context: &EffectContext<'_>,
+    ) -> Result<Completion, EffectError> {
+        let seen = tx.exists(self.table, self.column, &self.text.as_str().into())?;
+        Err(EffectError::Refused(format!("seen {seen}")))
+    }
+}
+
+type Work = dyn Fn(&mut dyn EffectTx) -> Result<(), EffectError> + Send + Sync;
+
+/// Runs a closure and makes no row of its own.
+#[derive(Clone)]
+pub struct Do(Arc<Work>);
+
+impl std::fmt::Debug for Do {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Do")
+    }
+}
+
+pub fn run(
+    work: impl Fn(&mut dyn EffectTx) -> Result<(), EffectError> + Send + Sync + 'static,
+) -> Do {
+    Do(Arc::new(work))
+}
+
+impl LocalEffect for Do {
+    fn apply(
+        &self,
+        tx: &mut dyn EffectTx,
+        _context: &EffectContext<'_>,
+    ) -> Result<Completion, EffectError> {
+        (self.0)(tx)?;
+        Ok(Completion::Whole { row: None, result: StoredResult::from_text("done") })
+    }
+}

@@ -1,0 +1,195 @@
+//! What the lab's tests share: a data directory, servers on it, and the facts that are left.
+
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use counterfoil_lab::child::ChildOptions;
+use counterfoil_lab::process::{Ended, Launch};
+use counterfoil_lab::readback::{self, Rows};
+use counterfoil_lab::session::{Protocol, Reply, Session};
+use counterfoil_lab::transcript::{self, Frame, Side};
+use serde_json::{Value, json};
+
+/// The lab's binary.
+pub(crate) const LAB: &str = env!("CARGO_BIN_EXE_counterfoil-lab");
+
+/// A data directory, and a directory for the transcripts of the servers on it.
+#[derive(Debug)]
+pub(crate) struct Bench {
+    folder: tempfile::TempDir,
+    transcripts: PathBuf,
+    opened_count: AtomicU32,
+}
+
+impl Bench {
+    /// An empty bench. The transcripts stay under the build directory, by this name, until the next
+    /// run; the ledger goes with the bench.
+    pub(crate) fn new(name: &str) -> Self {
+        let transcripts = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        if transcripts.exists() {
+            std::fs::remove_dir_all(&transcripts).expect("old transcripts can be removed");
+        }
+        std::fs::create_dir_all(&transcripts).expect("transcripts can be kept");
+        let folder = tempfile::tempdir().expect("a folder for the ledger");
+        Self { folder, transcripts, opened_count: AtomicU32::new(0) }
+    }
+
+    /// A bench for one case in one protocol.
+    pub(crate) fn of_case(case: &str, protocol: Protocol) -> Self {
+        Self::new(&format!("{case}-{}", protocol.as_str()))
+    }
+
+    /// A path in the bench's own folder.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A child's defaults on the bench's data directory.
+    pub(crate) fn options(&self) -> ChildOptions {
+        ChildOptions::new(&self.path("data"))
+    }
+
+    /// The ledger's file.
+    pub(crate) fn ledger(&self) -> PathBuf {
+        self.options().ledger()
+    }
+
+    /// The command line of a child behind a relay, and its transcript.
+    pub(crate) fn relayed(&self, options: &ChildOptions) -> (Launch, PathBuf) {
+        let number = self.opened_count.fetch_add(1, Ordering::SeqCst) + 1;
+        let transcript = self.transcripts.join(format!("{number:02}-{}.jsonl", options.principal));
+        (launch(options).through_relay(Path::new(LAB), &transcript), transcript)
+    }
+
+    /// Starts a child behind a relay, and a client on it.
+    pub(crate) async fn open(&self, options: &ChildOptions, protocol: Protocol) -> Session {
+        self.open_kept(options, protocol).await.0
+    }
+
+    /// The same, with the path of the transcript.
+    pub(crate) async fn open_kept(
+        &self,
+        options: &ChildOptions,
+        protocol: Protocol,
+    ) -> (Session, PathBuf) {
+        let (launch, transcript) = self.relayed(options);
+        (Session::open(&launch, protocol).await.expect("the child serves"), transcript)
+    }
+
+    /// The physical rows.
+    pub(crate) fn rows(&self) -> Rows {
+        readback::read(&self.ledger()).expect("the ledger can be read back")
+    }
+
+    /// Checks the physical rows: as many issues, and exactly these operations in these states.
+    #[track_caller]
+    pub(crate) fn check_rows(&self, issue_count: u64, states: &[(&str, &str)]) -> Rows {
+        let rows = self.rows();
+        let found: Vec<(String, String)> = rows.states().into_iter().collect();
+        let mut expected: Vec<(String, String)> =
+            states.iter().map(|(id, state)| ((*id).into(), (*state).into())).collect();
+        expected.sort();
+        assert_eq!(found, expected, "operations");
+        assert_eq!(rows.count("issues"), issue_count, "issues");
+        rows
+    }
+}
+
+/// The command line of a child.
+pub(crate) fn launch(options: &ChildOptions) -> Launch {
+    Launch::child(Path::new(LAB), options.to_arguments())
+}
+
+/// Ends a session in the normal way.
+#[track_caller]
+pub(crate) fn close(session: Session) -> impl Future<Output = ()> {
+    let place = std::panic::Location::caller();
+    async move {
+        let ended = session.close().await.expect("the server ends");
+        assert_eq!(ended, Ended::Code(0), "closed at {place}");
+    }
+}
+
+/// What a reply to `create_issue` says.
+#[track_caller]
+pub(crate) fn check_settled(reply: &Reply, state: &str, effect_id: i64, result: &str, replayed: bool) {
+    let content = reply.content();
+    let said = (&content["state"], &content["effectId"], &content["result"], &content["replayed"]);
+    assert_eq!(
+        said,
+        (&json!(state), &json!(effect_id), &json!(result), &json!(replayed)),
+        "{content}"
+    );
+}
+
+/// The one issue of a case, made now or before.
+#[track_caller]
+pub(crate) fn check_applied(reply: &Reply, replayed: bool) {
+    check_settled(reply, "applied", 1, "created 1", replayed);
+}
+
+/// The code of a refusal, and what the caller may do next.
+#[track_caller]
+pub(crate) fn check_refused(reply: &Reply, code: &str, retry: &str) {
+    let refusal = reply.refusal();
+    assert_eq!((&refusal["code"], &refusal["retry"]), (&json!(code), &json!(retry)), "{refusal}");
+}
+
+/// The one answer to a state that cannot be used.
+#[track_caller]
+pub(crate) fn check_state_refused(reply: &Reply) {
+    match reply {
+        Reply::Error { code: -32602, message, data } => {
+            assert!(message.starts_with("the continuation state is not usable"), "{message}");
+            assert_eq!(data, &json!({ "retry": "status_only" }));
+        }
+        other => panic!("the state was to be refused: {other:?}"),
+    }
+}
+
+/// A status that settles nothing.
+#[track_caller]
+pub(crate) fn check_unknown(reply: &Reply, detail: &str) {
+    let content = reply.content();
+    assert_eq!(content["state"], "unknown", "{content}");
+    assert_eq!(content["detail"], detail, "{content}");
+    assert_eq!(content["authoritative"], false, "{content}");
+    assert_eq!(content["freshWriteAuthorized"], false, "{content}");
+    assert_eq!(content["matchingIds"], json!([]), "{content}");
+    assert_eq!(content["storedResult"], Value::Null, "{content}");
+}
+
+/// A status that settles the one issue of a case.
+#[track_caller]
+pub(crate) fn check_observed(reply: &Reply, state: &str, result: &str) {
+    let content = reply.content();
+    assert_eq!(content["state"], state, "{content}");
+    assert_eq!(content["authoritative"], true, "{content}");
+    assert_eq!(content["freshWriteAuthorized"], false, "{content}");
+    assert_eq!(content["matchingIds"], json!([1]), "{content}");
+    assert_eq!(content["storedResult"], result, "{content}");
+}
+
+/// What the client sent, as JSON.
+pub(crate) fn sent(transcript: &Path) -> Vec<Value> {
+    frames(transcript, Side::Client).iter().map(Frame::json).collect()
+}
+
+/// The frames of one side.
+pub(crate) fn frames(transcript: &Path, side: Side) -> Vec<Frame> {
+    let all = transcript::read(transcript).expect("the relay kept a transcript");
+    all.into_iter().filter(|frame| frame.from == side).collect()
+}
+
+/// The tools that a transcript's client called.
+pub(crate) fn called_tools(transcript: &Path) -> Vec<String> {
+    let calls = sent(transcript).into_iter().filter(|frame| frame["method"] == "tools/call");
+    calls.map(|call| call["params"]["name"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+/// Whether the long form of the tests was asked for.
+pub(crate) fn full() -> bool {
+    std::env::var("COUNTERFOIL_TEST_FULL").is_ok_and(|value| value == "1")
+}
