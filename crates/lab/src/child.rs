@@ -17,7 +17,7 @@ use counterfoil_core::identity::{BackendId, Caller, Principal, Tenant};
 use counterfoil_core::time::{Lifetimes, Span};
 use counterfoil_engine::Engine;
 use counterfoil_store::Store;
-use counterfoil_store::memory::MemoryStore;
+use counterfoil_store::memory::{MemoryOptions, MemoryStore};
 use counterfoil_store::sqlite::{SqliteOptions, SqliteStore};
 
 use crate::clock::FixedClock;
@@ -173,8 +173,10 @@ impl ChildOptions {
         Ok(match self.store {
             StoreKind::Sqlite => Arc::new(SqliteStore::open(&options)?),
             StoreKind::Memory => {
-                let backend_id = BackendId::parse(&self.backend_id)?;
-                Arc::new(MemoryStore::new(backend_id, options.clock, options.tables))
+                let mut memory = MemoryOptions::new(BackendId::parse(&self.backend_id)?);
+                memory.clock = options.clock;
+                memory.tables = options.tables;
+                Arc::new(MemoryStore::new(&memory)?)
             }
         })
     }

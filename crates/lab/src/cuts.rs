@@ -38,7 +38,17 @@ impl CutSpec {
     /// If there is no such point.
     #[must_use]
     pub fn first(point: &str, end: End) -> Self {
-        Self { point: known(point).expect("a point of the list"), nth: 1, end }
+        Self::nth(point, 1, end)
+    }
+
+    /// Ends the process when it reaches `point` for the `nth` time, counted from 1.
+    ///
+    /// # Panics
+    /// If there is no such point, or `nth` is zero.
+    #[must_use]
+    pub fn nth(point: &str, nth: usize, end: End) -> Self {
+        assert!(nth > 0);
+        Self { point: known(point).expect("a point of the list"), nth, end }
     }
 
     /// Arms the cut for the rest of the process's life.

@@ -1,11 +1,12 @@
-//! Random kills under load: clients write concurrently, a server is killed with SIGKILL at a random
-//! moment, the next one opens what is left, whatever is unknown is asked for. At the end the
-//! checker and the physical rows must agree.
+//! Random kills under load: clients write concurrently, a server dies by SIGKILL at a random moment
+//! or between two of its statements, the next one opens what is left, whatever is unknown is asked
+//! for. At the end the checker and the physical rows must agree.
 //!
-//! The seed fixes the plan: which operations, which clients, after how many replies and how much
-//! later the kill comes. When exactly it hits is the machine's.
+//! The seed fixes the plan: which operations, after how many replies and how much later a kill from
+//! outside comes, or at which cut point the server kills itself. When exactly a kill from outside
+//! hits is the machine's.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -13,11 +14,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use clap::Args;
 use serde::Serialize;
-use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::child::ChildOptions;
+use crate::cuts::{CutSpec, End, POINTS};
 use crate::history::{Event, Physical, Recorder, Saw, check};
 use crate::process::{Ended, Launch};
 use crate::random::Random;
@@ -28,6 +29,8 @@ use crate::session::{Caller, Issue, Protocol, Reply, Session};
 const MOST_REPLIES: u64 = 40;
 /// And at most this much later, in microseconds: about what two commits take.
 const MOST_DELAY_US: u64 = 5000;
+/// A cut point is passed at most this often before the server kills itself there.
+const MOST_PASSES: u64 = 12;
 
 /// The command's arguments.
 #[derive(Debug, Args)]
@@ -123,15 +126,17 @@ pub async fn run(campaign: &Campaign) -> anyhow::Result<Summary> {
     let mut unknown = Vec::new();
     let mut recovered_count = 0;
     for round in 0..campaign.kill_count {
-        let servers = open(campaign).await?;
+        let how = How::plan(&mut random);
+        let servers = open(campaign, how.cut()).await?;
+        // Whoever is about to die may do it here, too: nothing is lost but the answers.
         let reconciler = servers[0].caller();
         recovered_count += reconcile(reconciler, &recorder, unknown, &mut random).await;
         let load = Load::new(&recorder, round);
-        unknown = round_of_load(campaign, servers, load, &mut random)
+        unknown = round_of_load(campaign, servers, load, &how)
             .await
             .with_context(|| format!("kill {} of seed {}", round + 1, campaign.seed))?;
     }
-    let mut servers = open(campaign).await?.into_iter();
+    let mut servers = open(campaign, None).await?.into_iter();
     let last = servers.next().context("a campaign has at least one server")?;
     recovered_count += reconcile(last.caller(), &recorder, unknown, &mut random).await;
     for server in servers.chain([last]) {
@@ -164,18 +169,48 @@ fn judge(
     })
 }
 
-async fn open(campaign: &Campaign) -> anyhow::Result<Vec<Session>> {
-    let mut sessions = Vec::new();
-    for _ in 0..campaign.server_count {
-        sessions.push(Session::open(&launch(&campaign.lab, &campaign.data_dir), MODERN).await?);
-    }
-    Ok(sessions)
+/// How a round's server dies.
+#[derive(Debug, Clone)]
+enum How {
+    /// From outside, after this many replies and this much later.
+    Outside { reply_count: u64, delay: Duration },
+    /// By itself, at a cut point.
+    AtCut(CutSpec),
 }
 
-const MODERN: Protocol = Protocol::V2026_07_28;
+impl How {
+    fn plan(random: &mut Random) -> Self {
+        if random.chance(1, 3) {
+            let point = POINTS[random.below(POINTS.len() as u64) as usize];
+            // One pass in ten is a first commit; waiting for many of them takes long.
+            let most = if point == "store.after_first_commit" { 3 } else { MOST_PASSES };
+            let nth = 1 + random.below(most) as usize;
+            return Self::AtCut(CutSpec::nth(point, nth, End::Kill));
+        }
+        Self::Outside {
+            reply_count: random.below(MOST_REPLIES),
+            delay: Duration::from_micros(random.below(MOST_DELAY_US)),
+        }
+    }
 
-fn launch(lab: &Path, data_dir: &Path) -> Launch {
-    Launch::child(lab, ChildOptions::new(data_dir).to_arguments())
+    const fn cut(&self) -> Option<&CutSpec> {
+        match self {
+            Self::Outside { .. } => None,
+            Self::AtCut(cut) => Some(cut),
+        }
+    }
+}
+
+/// Starts a round's servers. The first one is the one that dies.
+async fn open(campaign: &Campaign, cut: Option<&CutSpec>) -> anyhow::Result<Vec<Session>> {
+    let mut sessions = Vec::new();
+    for number in 0..campaign.server_count {
+        let mut options = ChildOptions::new(&campaign.data_dir);
+        options.cut.extend(cut.filter(|_| number == 0).cloned());
+        let launch = Launch::child(&campaign.lab, options.to_arguments());
+        sessions.push(Session::open(&launch, Protocol::V2026_07_28).await?);
+    }
+    Ok(sessions)
 }
 
 /// Asks for every unknown operation, and sends half of those that stay unknown again under their
@@ -201,16 +236,16 @@ async fn reconcile(
     recovered_count
 }
 
-/// Loads the servers, kills one of them in the midst of it, and lets the others end. Gives the
-/// writes whose replies were lost.
+/// Loads the servers until the first one dies, and lets the others end. Gives the writes whose
+/// replies were lost.
 async fn round_of_load(
     campaign: &Campaign,
     mut servers: Vec<Session>,
     load: Load,
-    random: &mut Random,
+    how: &How,
 ) -> anyhow::Result<Vec<Planned>> {
     let load = Arc::new(load);
-    let (replied, mut replies) = mpsc::unbounded_channel();
+    let (replied, replies) = mpsc::unbounded_channel();
     let mut clients = JoinSet::new();
     for server in &servers {
         for _ in 0..campaign.client_count {
@@ -219,27 +254,42 @@ async fn round_of_load(
         }
     }
     drop(replied);
-    for _ in 0..random.below(MOST_REPLIES) {
-        replies.recv().await.context("all clients stopped before the kill")?;
+    let victim = servers[0].process();
+    match how {
+        How::Outside { reply_count, delay } => {
+            wait(replies, *reply_count, *delay).await?;
+            victim.kill().await?;
+        }
+        How::AtCut(cut) => {
+            let ended = victim.ended().await?;
+            ensure!(ended == Ended::Signal(9), "armed with {cut}, and yet it ended with {ended:?}");
+        }
     }
-    let until = Instant::now() + Duration::from_micros(random.below(MOST_DELAY_US));
-    while Instant::now() < until {
-        tokio::task::yield_now().await;
-    }
-    let victim = usize::try_from(random.below(servers.len() as u64))?;
-    servers[victim].process().kill().await?;
     load.stop.store(true, Ordering::SeqCst);
     let mut unknown = Vec::new();
     while let Some(lost) = clients.join_next().await {
         unknown.extend(lost?);
     }
-    for (at, server) in servers.into_iter().enumerate() {
-        if at != victim {
-            let ended = server.close().await?;
-            ensure!(ended == Ended::Code(0), "a server that was not killed ended with {ended:?}");
-        }
+    for survivor in servers.into_iter().skip(1) {
+        let ended = survivor.close().await?;
+        ensure!(ended == Ended::Code(0), "a server that was not killed ended with {ended:?}");
     }
     Ok(unknown)
+}
+
+async fn wait(
+    mut replies: mpsc::UnboundedReceiver<()>,
+    count: u64,
+    delay: Duration,
+) -> anyhow::Result<()> {
+    for _ in 0..count {
+        replies.recv().await.context("all clients stopped before the kill")?;
+    }
+    let until = Instant::now() + delay;
+    while Instant::now() < until {
+        tokio::task::yield_now().await;
+    }
+    Ok(())
 }
 
 /// What all clients of a round share.
@@ -291,14 +341,10 @@ impl Planned {
         let reply = if self.in_rounds {
             caller.create_issue(&self.issue).await
         } else {
-            caller.call("create_issue", self.arguments()).await
+            caller.call("create_issue", self.issue.arguments_with_body()).await
         };
         recorder.ended(call, &reply);
         reply
-    }
-
-    fn arguments(&self) -> Value {
-        self.issue.arguments_with_body()
     }
 }
 

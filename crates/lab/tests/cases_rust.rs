@@ -143,9 +143,10 @@ async fn case_02_an_older_client_leaves_while_its_user_is_asked() {
         let caller = session.caller().clone();
         caller.will_answer(Answer::Silence);
         let asking = caller.clone();
-        let call = tokio::spawn(async move {
-            asking.call("create_issue", issue("case-02").arguments()).await
-        });
+        let call =
+            tokio::spawn(
+                async move { asking.call("create_issue", issue("case-02").arguments()).await },
+            );
         while caller.asked_count() == 0 {
             tokio::task::yield_now().await;
         }
@@ -262,7 +263,8 @@ async fn case_06_another_principal() {
         }
         check_unknown(&bob.status("case-06").await, "no_record");
         let absent = bob.status("case-06-absent").await;
-        let as_if = |reply: &Reply| reply.content().to_string().replace("case-06-absent", "case-06");
+        let as_if =
+            |reply: &Reply| reply.content().to_string().replace("case-06-absent", "case-06");
         assert_eq!(as_if(&bob.status("case-06").await), as_if(&absent));
         close(bobs).await;
         close(alices).await;
@@ -394,8 +396,13 @@ async fn cases_03_09_and_12_with_the_recovering_client() {
     let cases = [
         ("store.after_commit", issue("r"), Effect::Applied, Action::ReturnStoredResult, "applied"),
         ("store.after_effect_insert", issue("r"), Effect::Unknown, Action::Stop, ""),
-        ("store.after_first_commit", issue("r").partial(), Effect::Unknown, Action::Stop,
-            "in_progress"),
+        (
+            "store.after_first_commit",
+            issue("r").partial(),
+            Effect::Unknown,
+            Action::Stop,
+            "in_progress",
+        ),
         ("store.after_commit", issue("r").partial(), Effect::Partial, Action::Stop, "partial"),
     ];
     for (number, (point, issue, effect, action, recorded)) in cases.into_iter().enumerate() {

@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use counterfoil_core::identity::BackendId;
 use counterfoil_engine::Engine;
+use counterfoil_store::memory::{MemoryOptions, MemoryStore};
 use counterfoil_store::sqlite::{SqliteOptions, SqliteStore};
 use counterfoil_store::{Store, StoreError};
 
@@ -35,7 +37,13 @@ pub enum LedgerError {
 /// [`LedgerError`]. Nothing that exists was changed.
 pub async fn open_engine(settings: &Settings) -> Result<Arc<Engine>, LedgerError> {
     let (store, ring): (Arc<dyn Store>, _) = match settings.store {
-        StoreKind::Memory => return Err(LedgerError::Stopped),
+        StoreKind::Memory => {
+            let name = BackendId::parse("memory").expect("`memory` is a name");
+            let mut options = MemoryOptions::new(settings.backend_id.clone().unwrap_or(name));
+            options.tables = issue_effect::tables();
+            let store = MemoryStore::new(&options).map_err(StoreError::from)?;
+            (Arc::new(store), keys::ephemeral()?)
+        }
         StoreKind::Sqlite => {
             let dir = DataDir::prepare(settings.data_dir()?, settings.filesystem_override)?;
             let store = open_file(settings, &dir.ledger()).await?;

@@ -114,7 +114,13 @@ pub(crate) fn close(session: Session) -> impl Future<Output = ()> {
 
 /// What a reply to `create_issue` says.
 #[track_caller]
-pub(crate) fn check_settled(reply: &Reply, state: &str, effect_id: i64, result: &str, replayed: bool) {
+pub(crate) fn check_settled(
+    reply: &Reply,
+    state: &str,
+    effect_id: i64,
+    result: &str,
+    replayed: bool,
+) {
     let content = reply.content();
     let said = (&content["state"], &content["effectId"], &content["result"], &content["replayed"]);
     assert_eq!(

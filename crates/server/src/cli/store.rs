@@ -1,10 +1,13 @@
 //! `counterfoil store`: a ledger's file as a whole.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use counterfoil_store::sqlite::CheckReport;
+use serde_json::json;
 
 use crate::cli::exit::Exit;
+use crate::output;
 
 /// Check a ledger's file
 #[derive(Debug, Args)]
@@ -40,11 +43,50 @@ struct CheckArgs {
 /// Runs the verb.
 ///
 /// # Errors
-/// If the file cannot be read at all.
+/// If the file is not there or is no ledger.
 pub(super) fn run(args: &StoreArgs) -> anyhow::Result<Exit> {
-    match &args.command {
-        StoreCommand::Check(args) => {
-            anyhow::bail!("this build cannot check {} yet ({})", args.file.display(), args.json)
-        }
+    let StoreCommand::Check(args) = &args.command;
+    let report = counterfoil_store::sqlite::check(&args.file)?;
+    if args.json {
+        output::json(&as_json(&report))?;
+    } else {
+        tell(&args.file, &report)?;
     }
+    Ok(if report.is_sound() { Exit::Done } else { Exit::Failed })
+}
+
+fn as_json(report: &CheckReport) -> serde_json::Value {
+    json!({
+        "sound": report.is_sound(),
+        "backend": report.backend_id,
+        "schemaVersion": report.schema_version,
+        "operations": report.operations_count,
+        "states": report.states,
+        "auditEvents": report.audit_events_count,
+        "effectRows": report.effect_rows_count,
+        "effectTables": report.effect_tables,
+        "damagedRecords": report.damaged_records,
+        "notes": report.notes,
+        "problems": report.problems,
+    })
+}
+
+fn tell(file: &Path, report: &CheckReport) -> std::io::Result<()> {
+    let mut lines = vec![
+        format!(
+            "{}: ledger {}, schema {}",
+            file.display(),
+            report.backend_id,
+            report.schema_version
+        ),
+        format!(
+            "{} operations, {} audit events, {} effect rows compared",
+            report.operations_count, report.audit_events_count, report.effect_rows_count
+        ),
+    ];
+    lines.extend(report.states.iter().map(|(state, count)| format!("  {state}: {count}")));
+    lines.extend(report.notes.iter().map(|note| format!("note: {note}")));
+    lines.extend(report.problems.iter().map(|problem| format!("PROBLEM: {problem}")));
+    lines.push(if report.is_sound() { "sound".into() } else { "NOT sound".into() });
+    output::data(lines.join("\n"))
 }

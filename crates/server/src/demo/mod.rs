@@ -92,7 +92,10 @@ pub async fn run(directory: &Path, quiet: bool) -> anyhow::Result<DemoReport> {
     ));
     second.close().await?;
 
-    let rows = [1_u64, 1];
+    let found = counterfoil_store::sqlite::check(data_dir.join("ledger.db"))?;
+    ensure!(found.is_sound(), "the ledger is not sound: {}", found.problems.join("; "));
+    let issues = found.effect_tables.get("issues").copied().unwrap_or_default();
+    let rows = [issues, found.operations_count];
     let report = DemoReport {
         case: "03",
         input_required: true,

@@ -45,6 +45,8 @@ pub struct CheckReport {
     pub audit_events_count: u64,
     /// How many rows of effects were compared with their digests.
     pub effect_rows_count: u64,
+    /// How many rows each table of effects holds, whoever made them.
+    pub effect_tables: BTreeMap<String, u64>,
     /// What is not wrong and still worth knowing: rows that somebody changed after their effect.
     pub notes: Vec<String>,
     /// What is wrong, in words that hold no stored value. Empty for a sound ledger.
@@ -310,6 +312,8 @@ fn check_orphans(connection: &Connection, report: &mut CheckReport) -> rusqlite:
             "SELECT count(*) FROM \"{table}\" e WHERE e.operation_key IS NOT NULL AND NOT \
              EXISTS (SELECT 1 FROM operations o WHERE o.operation_key = e.operation_key)"
         );
+        let rows = count(connection, &format!("SELECT count(*) FROM \"{table}\""))?;
+        report.effect_tables.insert(table.clone(), rows);
         let count = count(connection, &orphans)?;
         if count > 0 {
             report.problem(format!("{count} rows of `{table}` belong to no operation"));
