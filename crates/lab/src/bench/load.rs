@@ -28,6 +28,9 @@ pub struct LoadArgs {
     /// How many operations to make
     #[arg(long)]
     count: usize,
+    /// How many callers there are
+    #[arg(long, default_value_t = CALLERS)]
+    callers: usize,
     /// Whether callers name their operations by random IDs
     #[arg(long)]
     random_ids: bool,
@@ -54,7 +57,7 @@ pub async fn load(args: &LoadArgs) -> anyhow::Result<String> {
     while loaded.count < args.count {
         let count = PREPARED_COUNT.min(args.count - loaded.count);
         let pool = Pool::fill(count, Duration::from_secs(600), || workload.submission());
-        let round = store.round(CALLERS, Callers::Tasks, pool).await?;
+        let round = store.round(args.callers, Callers::Tasks, pool).await?;
         loaded.count += round.count();
         loaded.elapsed_s += round.count() as f64 / round.rate();
         for (at, part) in [0.5, 0.99].into_iter().enumerate() {

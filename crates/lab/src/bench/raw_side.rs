@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use counterfoil_core::identity::BackendId;
 use counterfoil_store::{SqliteOptions, SqliteStore};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension as _, Statement, params};
 
 use super::figures::Round;
@@ -60,6 +61,8 @@ impl RawLedger {
         let mode: String =
             connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))?;
         anyhow::ensure!(mode == "wal", "the file has journal mode {mode}");
+        // As the ledger does: statements are not compiled again when their parameters change.
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         connection.pragma_update(None, "synchronous", "full")?;
         Ok(Self { path: path.into(), connection })
     }
