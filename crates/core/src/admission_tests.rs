@@ -103,12 +103,9 @@ fn code(decision: Decision) -> Option<Code> {
     }
 }
 
-#[test]
-fn the_checks_stand_in_their_order() {
-    // Promise: principal before retention before fingerprint before authority before progress
-    // before replay, so that no check reveals what an earlier one hides.
-    let first = Ask::default().admit();
-    let done = record_of(&first, State::Applied);
+type OrderCase = (&'static str, Ask, State, i64, Option<Code>);
+
+fn order_cases() -> Vec<OrderCase> {
     let other = || Ask { principal: "bob", ..Ask::default() };
     let changed = || Ask { arguments: r#"{"title":"b"}"#, ..Ask::default() };
     let (early, authority_over, retention_over) = (0, 1000, 100_000);
@@ -116,7 +113,7 @@ fn the_checks_stand_in_their_order() {
         OperationAuthorityExpired, OperationConflict, OperationInDoubt, OperationInProgress,
         OperationRetentionExpired,
     };
-    let cases = [
+    vec![
         ("same", Ask::default(), State::Applied, early, None),
         ("same, partial", Ask::default(), State::Partial, early, None),
         ("other principal", other(), State::Applied, early, Some(OperationConflict)),
@@ -178,8 +175,16 @@ fn the_checks_stand_in_their_order() {
             Some(OperationConflict),
         ),
         ("in doubt", Ask::default(), State::InDoubt, early, Some(OperationInDoubt)),
-    ];
-    for (name, ask, state, ms, expected) in cases {
+    ]
+}
+
+#[test]
+fn the_checks_stand_in_their_order() {
+    // Promise: principal before retention before fingerprint before authority before progress
+    // before replay, so that no check reveals what an earlier one hides.
+    let first = Ask::default().admit();
+    let done = record_of(&first, State::Applied);
+    for (name, ask, state, ms, expected) in order_cases() {
         let record = Record { state, ..done.clone() };
         let decision = decide(&ask.admit(), Some(&record), at(ms));
         assert_eq!(code(decision.clone()), expected, "{name}");

@@ -14,6 +14,7 @@ use counterfoil_core::record::Record;
 use counterfoil_core::refusal::{Code, Refusal};
 use counterfoil_core::time::{Lifetimes, Timestamp};
 use counterfoil_store::{Answer, Finish, LocalEffect, Store, StoreError, Submission};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::reply::{Settled, refusal_from_store};
@@ -21,7 +22,7 @@ use crate::reply::{Settled, refusal_from_store};
 /// The shell around core and store. Cheap to share behind an [`Arc`].
 #[derive(Debug)]
 pub struct Engine {
-    store: Arc<dyn Store>,
+    pub(crate) store: Arc<dyn Store>,
     keys: KeyRing,
     lifetimes: Lifetimes,
     boot: BootId,
@@ -38,7 +39,7 @@ pub enum FirstRound {
 }
 
 /// Between two tries of a step that must not be lost.
-const FINISH_RETRY: std::ops::Range<Duration> =
+pub(crate) const FINISH_RETRY: std::ops::Range<Duration> =
     Duration::from_millis(20)..Duration::from_millis(1000);
 
 impl Engine {
@@ -129,9 +130,24 @@ impl Engine {
         admitted: Admitted,
         effect: Arc<dyn LocalEffect>,
     ) -> Result<Settled, Refusal> {
+        self.execute_cancellable(admitted, effect, CancellationToken::new()).await
+    }
+
+    /// As [`execute`](Self::execute), for a call that its caller may take back. Once the operation
+    /// was handed to the store the effect settles all the same; that `cancelled` came is then put
+    /// on record, by the engine's own task.
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute).
+    pub async fn execute_cancellable(
+        self: &Arc<Self>,
+        admitted: Admitted,
+        effect: Arc<dyn LocalEffect>,
+        cancelled: CancellationToken,
+    ) -> Result<Settled, Refusal> {
         let engine = Arc::clone(self);
         let id = admitted.operation_id().clone();
-        let task = self.tasks.spawn(async move { engine.run(admitted, effect).await });
+        let task = self.tasks.spawn(async move { engine.run(admitted, effect, &cancelled).await });
         task.await.unwrap_or_else(|_| {
             // The task panicked after handing its work to the store: nobody here knows the end.
             Err(Refusal::in_progress(id))
@@ -142,22 +158,28 @@ impl Engine {
         &self,
         admitted: Admitted,
         effect: Arc<dyn LocalEffect>,
+        cancelled: &CancellationToken,
     ) -> Result<Settled, Refusal> {
         let id = admitted.operation_id().clone();
+        let caller = admitted.caller().clone();
         let submission = Submission { admitted, effect: Arc::clone(&effect) };
         let committed = self
             .store
             .submit(submission)
             .await
             .map_err(|error| refusal_from_store(&error, Some(&id)))?;
-        match committed.into_answer() {
-            Answer::Refused(refusal) => Err(refusal),
-            Answer::Replayed(record) => Ok(Settled::from_committed(*record, true)),
-            Answer::Fresh(record) if matches!(record.state, State::InProgress(_)) => {
-                self.finish(*record, effect).await
+        let (record, replayed) = match committed.into_answer() {
+            Answer::Refused(refusal) => return Err(refusal),
+            Answer::Replayed(record) => (*record, true),
+            Answer::Fresh(record) => (*record, false),
+        };
+        let rest = async {
+            match record.state {
+                State::InProgress(_) => self.finish(record, effect).await,
+                _ => Ok(Settled::from_committed(record, replayed)),
             }
-            Answer::Fresh(record) => Ok(Settled::from_committed(*record, false)),
-        }
+        };
+        self.noting(&caller, &id, cancelled, rest).await
     }
 
     /// Runs the step after a first commit. It is tried for as long as the process lives: a first
@@ -181,7 +203,10 @@ impl Engine {
                 Ok(Answer::Fresh(record)) => return Ok(Settled::from_committed(*record, false)),
                 Ok(Answer::Replayed(record)) => return Ok(Settled::from_committed(*record, true)),
                 Ok(Answer::Refused(refusal)) => return Err(refusal),
-                Err(StoreError::Closed) => return Err(Refusal::in_progress(id)),
+                Err(error) if !passes(&error) => {
+                    tracing::error!(%error, "an operation was left unfinished; an operator decides");
+                    return Err(Refusal::in_progress(id));
+                }
                 Err(error) => {
                     tracing::warn!(%error, "an operation's last step waits for the ledger");
                     tokio::time::sleep(pause).await;
@@ -225,6 +250,17 @@ impl Engine {
     pub async fn close(&self) -> Result<(), StoreError> {
         self.store.close().await
     }
+}
+
+/// Whether the fault is one of the moment: the same step may succeed later.
+const fn passes(error: &StoreError) -> bool {
+    matches!(
+        error,
+        StoreError::Busy { .. }
+            | StoreError::Full { .. }
+            | StoreError::Io { .. }
+            | StoreError::CommitUnknown
+    )
 }
 
 fn quarantined(id: &OperationId) -> Refusal {

@@ -5,6 +5,7 @@
 //! An embedder makes an [`Engine`] over a store, implements [`Effect`] for its own table, and calls
 //! [`Engine::execute`]; the server crate's example `refund_desk` is a whole server in a page.
 
+mod cancel;
 mod engine;
 mod reply;
 mod state;
@@ -13,3 +14,4 @@ pub use counterfoil_store::{Clock, LocalEffect as Effect, SystemClock};
 pub use engine::{Engine, FirstRound};
 pub use reply::{Settled, refusal_from_store};
 pub use state::StateBinding;
+pub use tokio_util::sync::CancellationToken;

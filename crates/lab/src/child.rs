@@ -23,7 +23,7 @@ use counterfoil_store::sqlite::{SqliteOptions, SqliteStore};
 use crate::clock::FixedClock;
 use crate::cuts::CutSpec;
 use crate::process::READY;
-use crate::store_faults::{BarrierSpec, FaultyStore};
+use crate::store_faults::{BarrierSpec, Faults, FaultyStore};
 use crate::unguarded;
 
 /// The moment at which the lab's clocks stand unless told otherwise: 2027-01-15T08:00:00Z.
@@ -68,6 +68,9 @@ pub struct ChildOptions {
     /// Wait before the first submit until N processes have come
     #[arg(long, value_name = "DIR:N")]
     pub barrier: Option<BarrierSpec>,
+    /// Wait between the two steps of the first partial until N processes have come
+    #[arg(long, value_name = "DIR:N")]
+    pub finish_barrier: Option<BarrierSpec>,
     /// Let the first effect fail after its insert
     #[arg(long)]
     pub fail_effect_once: bool,
@@ -102,6 +105,7 @@ impl ChildOptions {
             store: StoreKind::Sqlite,
             cut: Vec::new(),
             barrier: None,
+            finish_barrier: None,
             fail_effect_once: false,
             unguarded: false,
         }
@@ -135,6 +139,7 @@ impl ChildOptions {
         option("--store", store.into());
         self.cut.iter().for_each(|cut| option("--cut", cut.to_string()));
         self.barrier.iter().for_each(|barrier| option("--barrier", barrier.to_string()));
+        self.finish_barrier.iter().for_each(|it| option("--finish-barrier", it.to_string()));
         let switches = [
             ("--real-clock", self.real_clock),
             ("--fail-effect-once", self.fail_effect_once),
@@ -158,8 +163,13 @@ impl ChildOptions {
         let dir = DataDir::prepare(&self.data_dir, None)?;
         let store = self.open_store().await?;
         let keys = keys::load_or_generate(&dir.keys(), None, &store.info().await?)?;
-        let store = FaultyStore::new(store, self.barrier.clone(), self.fail_effect_once);
-        Ok(Engine::open(Arc::new(store), keys, lifetimes).await?)
+        let faults = Faults {
+            submit_barrier: self.barrier.clone(),
+            finish_barrier: self.finish_barrier.clone(),
+            fail_effect_once: self.fail_effect_once,
+        };
+        let store = Arc::new(FaultyStore::new(store, faults));
+        Ok(Engine::open(store, keys, lifetimes).await?)
     }
 
     async fn open_store(&self) -> anyhow::Result<Arc<dyn Store>> {
@@ -199,7 +209,7 @@ pub async fn run(options: &ChildOptions) -> anyhow::Result<()> {
     options.cut.iter().for_each(CutSpec::arm);
     let shutdown = serve::shutdown_signal()?;
     let engine = Arc::new(options.engine().await?);
-    let streams = (tokio::io::stdin(), tokio::io::stdout());
+    let streams = rmcp::transport::stdio_pipes();
     let limits = WireLimits::default();
     if options.unguarded {
         // The ledger was opened for its tables alone.

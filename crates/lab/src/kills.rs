@@ -44,6 +44,9 @@ pub struct KillsArgs {
     /// How many servers share the ledger
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
     servers: u8,
+    /// Servers without a ledger, as a control: violations must be found
+    #[arg(long)]
+    unguarded: bool,
     /// Keep the ledger here; a directory that does not exist
     #[arg(long)]
     data_dir: Option<PathBuf>,
@@ -64,6 +67,8 @@ pub struct Campaign {
     pub server_count: usize,
     /// How many clients each server has.
     pub client_count: usize,
+    /// Whether the servers keep no ledger: then violations must be found.
+    pub unguarded: bool,
 }
 
 /// What was done and found.
@@ -107,10 +112,12 @@ pub async fn run_command(args: &KillsArgs) -> anyhow::Result<String> {
         seed: args.seed.map_or_else(fresh, Ok)?,
         server_count: args.servers.into(),
         client_count: 8,
+        unguarded: args.unguarded,
     };
     let summary = run(&campaign).await.with_context(|| format!("seed {}", campaign.seed))?;
     let text = serde_json::to_string_pretty(&summary)?;
-    ensure!(summary.violations.is_empty(), "violations were found:\n{text}");
+    let as_it_should = summary.violations.is_empty() != args.unguarded;
+    ensure!(as_it_should, "violations, and whether a ledger was kept, do not agree:\n{text}");
     Ok(text)
 }
 
@@ -126,19 +133,23 @@ pub async fn run(campaign: &Campaign) -> anyhow::Result<Summary> {
     let mut unknown = Vec::new();
     let mut recovered_count = 0;
     for round in 0..campaign.kill_count {
-        let how = How::plan(&mut random);
+        let how = How::plan(&mut random, campaign);
         let servers = open(campaign, how.cut()).await?;
-        // Whoever is about to die may do it here, too: nothing is lost but the answers.
+        // Whoever is about to die may do it here, too: then the next one is asked.
         let reconciler = servers[0].caller();
-        recovered_count += reconcile(reconciler, &recorder, unknown, &mut random).await;
+        let asked = reconcile(reconciler, &recorder, unknown, &mut random).await;
+        recovered_count += asked.recovered_count;
         let load = Load::new(&recorder, round);
         unknown = round_of_load(campaign, servers, load, &how)
             .await
             .with_context(|| format!("kill {} of seed {}", round + 1, campaign.seed))?;
+        unknown.extend(asked.still_unknown);
     }
     let mut servers = open(campaign, None).await?.into_iter();
     let last = servers.next().context("a campaign has at least one server")?;
-    recovered_count += reconcile(last.caller(), &recorder, unknown, &mut random).await;
+    let asked = reconcile(last.caller(), &recorder, unknown, &mut random).await;
+    ensure!(asked.still_unknown.is_empty(), "the last server did not answer");
+    recovered_count += asked.recovered_count;
     for server in servers.chain([last]) {
         let ended = server.close().await?;
         ensure!(ended == Ended::Code(0), "the last server ended with {ended:?}");
@@ -153,7 +164,11 @@ fn judge(
     begun: Instant,
 ) -> anyhow::Result<Summary> {
     let rows = readback::read(&ChildOptions::new(&campaign.data_dir).ledger())?;
-    let violations = check(history, &Physical::of_ledger(&rows));
+    let physical = match campaign.unguarded {
+        true => Physical::of_unguarded(&rows),
+        false => Physical::of_ledger(&rows),
+    };
+    let violations = check(history, &physical);
     let count = |wanted: fn(&Event) -> bool| history.iter().filter(|event| wanted(event)).count();
     Ok(Summary {
         seed: campaign.seed,
@@ -179,8 +194,9 @@ enum How {
 }
 
 impl How {
-    fn plan(random: &mut Random) -> Self {
-        if random.chance(1, 3) {
+    fn plan(random: &mut Random, campaign: &Campaign) -> Self {
+        // Without a ledger there is nothing to cut.
+        if !campaign.unguarded && random.chance(1, 3) {
             let point = POINTS[random.below(POINTS.len() as u64) as usize];
             // One pass in ten is a first commit; waiting for many of them takes long.
             let most = if point == "store.after_first_commit" { 3 } else { MOST_PASSES };
@@ -206,6 +222,7 @@ async fn open(campaign: &Campaign, cut: Option<&CutSpec>) -> anyhow::Result<Vec<
     let mut sessions = Vec::new();
     for number in 0..campaign.server_count {
         let mut options = ChildOptions::new(&campaign.data_dir);
+        options.unguarded = campaign.unguarded;
         options.cut.extend(cut.filter(|_| number == 0).cloned());
         let launch = Launch::child(&campaign.lab, options.to_arguments());
         sessions.push(Session::open(&launch, Protocol::V2026_07_28).await?);
@@ -213,27 +230,41 @@ async fn open(campaign: &Campaign, cut: Option<&CutSpec>) -> anyhow::Result<Vec<
     Ok(sessions)
 }
 
+/// What asking for unknown operations came to.
+#[derive(Default)]
+struct Asked {
+    /// Settled after all.
+    recovered_count: usize,
+    /// Not answered: the server died meanwhile.
+    still_unknown: Vec<Planned>,
+}
+
 /// Asks for every unknown operation, and sends half of those that stay unknown again under their
-/// own ID, which is safe and finds out more than asking. Says how many were settled after all.
+/// own ID, which is safe and finds out more than asking.
 async fn reconcile(
     caller: &Caller,
     recorder: &Recorder,
     unknown: Vec<Planned>,
     random: &mut Random,
-) -> usize {
-    let mut recovered_count = 0;
+) -> Asked {
+    let mut asked = Asked::default();
     for planned in unknown {
         let id = &planned.issue.operation_id;
         let call = recorder.invoke_status(id);
         let reply = caller.status(id).await;
         recorder.ended(call, &reply);
-        if matches!(Saw::from_reply(&reply), Some(Saw::Settled(_))) {
-            recovered_count += 1;
-        } else if random.chance(1, 2) {
-            planned.send(caller, recorder).await;
+        match Saw::from_reply(&reply) {
+            None => asked.still_unknown.push(planned),
+            Some(Saw::Settled(_)) => asked.recovered_count += 1,
+            Some(_) if random.chance(1, 2) => {
+                if let Reply::Lost(_) = planned.send(caller, recorder).await {
+                    asked.still_unknown.push(planned);
+                }
+            }
+            Some(_) => {}
         }
     }
-    recovered_count
+    asked
 }
 
 /// Loads the servers until the first one dies, and lets the others end. Gives the writes whose

@@ -357,9 +357,11 @@ impl Caller {
         self.protocol
     }
 
+    /// # Panics
+    /// If the server lives and does not answer: no fault of the lab makes it hang.
     async fn send(&self, call: CallToolRequestParams) -> Reply {
         let replied = within("a call is answered", self.peer.call_tool_once(call)).await;
-        match replied.unwrap_or(Err(ServiceError::TransportClosed)) {
+        match replied.expect("a server answers, or is gone") {
             Ok(CallToolResponse::Complete(result)) => sorted(result),
             Ok(CallToolResponse::InputRequired(asked)) => {
                 Reply::InputRequired { state: asked.request_state }

@@ -1,5 +1,6 @@
-//! Faults as a decoration of a store: a barrier before the first submit, an effect that fails once
-//! after its insert. The store beneath is the product's own and knows nothing of it.
+//! Faults as a decoration of a store: barriers before the first submit and the first finish, an
+//! effect that fails once after its insert. The store beneath is the product's own and knows
+//! nothing of it.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use counterfoil_core::fingerprint::KeyRing;
-use counterfoil_core::identity::{BackendId, OperationId, OperationKey, Tenant};
+use counterfoil_core::identity::{BackendId, OperationId, OperationKey, Principal, Tenant};
 use counterfoil_core::observation::Snapshot;
 use counterfoil_core::record::{EffectRef, StoredResult};
 use counterfoil_core::time::Timestamp;
@@ -46,13 +47,32 @@ impl std::fmt::Display for BarrierSpec {
 }
 
 impl BarrierSpec {
-    /// Leaves this process's file and waits for the others'.
-    async fn pass(&self) {
+    /// Leaves this process's file.
+    ///
+    /// # Panics
+    /// If the directory cannot be written.
+    pub fn arrive(&self) {
         let mine = self.directory.join(format!("{}.here", std::process::id()));
         let made = std::fs::create_dir_all(&self.directory).and_then(|()| std::fs::write(mine, ""));
         made.expect("the barrier's directory can be written");
+    }
+
+    /// Leaves this process's file and waits for the others'.
+    ///
+    /// # Panics
+    /// If they do not come.
+    pub async fn pass(&self) {
+        self.arrive();
+        self.wait_for(self.process_count).await;
+    }
+
+    /// Waits until this many processes have come.
+    ///
+    /// # Panics
+    /// If they do not come.
+    pub async fn wait_for(&self, count: usize) {
         let all_there = async {
-            while self.arrived_count() < self.process_count {
+            while self.arrived_count() < count {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
@@ -65,40 +85,74 @@ impl BarrierSpec {
     }
 }
 
+/// What is planted before a store.
+#[derive(Debug, Clone, Default)]
+pub struct Faults {
+    /// Before the first submit.
+    pub submit_barrier: Option<BarrierSpec>,
+    /// Before the first finish: between the two steps of a partial.
+    pub finish_barrier: Option<BarrierSpec>,
+    /// Whether the first effect fails after its insert.
+    pub fail_effect_once: bool,
+}
+
 /// A store with faults before it.
 #[derive(Debug)]
 pub struct FaultyStore {
     inner: Arc<dyn Store>,
-    barrier: Option<BarrierSpec>,
-    barrier_waits: AtomicBool,
+    submit_barrier: Once,
+    finish_barrier: Once,
     fail_effect: Arc<AtomicBool>,
 }
 
 impl FaultyStore {
-    /// Over `inner`, with at most a barrier before the first submit and one effect that fails.
+    /// Plants `faults` before `inner`.
     #[must_use]
-    pub fn new(
-        inner: Arc<dyn Store>,
-        barrier: Option<BarrierSpec>,
-        fail_effect_once: bool,
-    ) -> Self {
-        let barrier_waits = AtomicBool::new(barrier.is_some());
-        let fail_effect = Arc::new(AtomicBool::new(fail_effect_once));
-        Self { inner, barrier, barrier_waits, fail_effect }
+    pub fn new(inner: Arc<dyn Store>, faults: Faults) -> Self {
+        Self {
+            inner,
+            submit_barrier: Once::new(faults.submit_barrier),
+            finish_barrier: Once::new(faults.finish_barrier),
+            fail_effect: Arc::new(AtomicBool::new(faults.fail_effect_once)),
+        }
+    }
+}
+
+/// A barrier that the first comer passes, and nobody after it.
+#[derive(Debug)]
+struct Once {
+    barrier: Option<BarrierSpec>,
+    waits: AtomicBool,
+}
+
+impl Once {
+    const fn new(barrier: Option<BarrierSpec>) -> Self {
+        Self { waits: AtomicBool::new(barrier.is_some()), barrier }
+    }
+
+    async fn pass(&self) {
+        if let Some(barrier) = &self.barrier
+            && self.waits.swap(false, Ordering::SeqCst)
+        {
+            barrier.pass().await;
+        }
     }
 }
 
 impl Store for FaultyStore {
     fn submit(&self, mut submission: Submission) -> StoreFuture<'_, Committed> {
         Box::pin(async move {
-            if let Some(barrier) = &self.barrier
-                && self.barrier_waits.swap(false, Ordering::SeqCst)
-            {
-                barrier.pass().await;
-            }
+            self.submit_barrier.pass().await;
             let fail = Arc::clone(&self.fail_effect);
             submission.effect = Arc::new(FailsOnce { inner: submission.effect, fail });
             self.inner.submit(submission).await
+        })
+    }
+
+    fn finish(&self, finish: Finish) -> StoreFuture<'_, Committed> {
+        Box::pin(async move {
+            self.finish_barrier.pass().await;
+            self.inner.finish(finish).await
         })
     }
 
@@ -122,12 +176,17 @@ impl Store for FaultyStore {
         self.inner.bind_keys(keys)
     }
 
-    fn finish(&self, finish: Finish) -> StoreFuture<'_, Committed> {
-        self.inner.finish(finish)
-    }
-
     fn resolve(&self, resolve: Resolve) -> StoreFuture<'_, Resolved> {
         self.inner.resolve(resolve)
+    }
+
+    fn note_cancel(
+        &self,
+        tenant: &Tenant,
+        operation_id: &OperationId,
+        principal: &Principal,
+    ) -> StoreFuture<'_, ()> {
+        self.inner.note_cancel(tenant, operation_id, principal)
     }
 
     fn look_up(&self, tenant: &Tenant, operation_id: &OperationId) -> StoreFuture<'_, Snapshot> {

@@ -6,10 +6,11 @@
 //! The effect is `impl Effect for Refund`; everything else is what any MCP server has.
 
 use std::borrow::Cow;
+use std::io::Write as _;
 use std::sync::Arc;
 
 use counterfoil::tools::arguments::invalid;
-use counterfoil::wire::{self, RawCall, StdioTransport, WireLimits, meta};
+use counterfoil::wire::{self, RawCall, StdioTransport, WireLimits};
 use counterfoil_core::admission::{Authority, Call};
 use counterfoil_core::fingerprint::{KeyId, KeyRing, Profile, SecretKey};
 use counterfoil_core::identity::{Caller, OperationId, Principal, Tenant, ToolId, ToolVersion};
@@ -157,7 +158,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let key = SecretKey::from_bytes(b"an example's key, 32 bytes or more")?;
     let keys = KeyRing::new(KeyId(1), [(KeyId(1), key)])?;
     let engine = Arc::new(Engine::open(store, keys, Lifetimes::default()).await?);
-    eprintln!("the ledger is in {}; _meta key: {}", directory.display(), meta::OPERATION);
+    writeln!(std::io::stderr(), "the ledger is in {}", directory.display())?;
 
     let caller =
         Caller { tenant: Tenant::parse("local")?, principal: Principal::parse("example")? };

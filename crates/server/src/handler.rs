@@ -187,6 +187,12 @@ impl ClientSide<'_> {
         self.context.ct.is_cancelled()
     }
 
+    /// Cancelled when the client takes the call back, or the connection that it came by ends.
+    #[must_use]
+    pub fn cancellation(&self) -> CancellationToken {
+        self.context.ct.clone()
+    }
+
     /// Asks an older client, which answers on its own connection.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use counterfoil_core::admission::Admitted;
 use counterfoil_core::fingerprint::KeyRing;
-use counterfoil_core::identity::{BackendId, BootId, OperationId, OperationKey, Tenant};
+use counterfoil_core::identity::{BackendId, BootId, OperationId, OperationKey, Principal, Tenant};
 use counterfoil_core::observation::Snapshot;
 use counterfoil_core::operation::{IllegalTransition, Verdict};
 use counterfoil_core::record::Record;
@@ -22,8 +22,12 @@ pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>>
 /// A ledger.
 ///
 /// Every method that writes runs one pure decision inside one transaction and writes the record,
-/// the local effect and the audit events together; it answers only after the commit. Dropping a
-/// returned future does not undo what was handed over: the write still commits or fails whole.
+/// the local effect and the audit events together; it answers only after the commit. A command is
+/// handed over when its future is first polled; dropping the future after that does not undo it:
+/// the write still commits or fails whole.
+///
+/// Two IDs of one tenant can share an index key (a digest). To a call that meets the other's record
+/// that is a conflict; to every other question the other's record is not there.
 pub trait Store: Debug + Send + Sync + 'static {
     /// Whose ledger this is and what it holds.
     fn info(&self) -> StoreFuture<'_, LedgerInfo>;
@@ -40,8 +44,9 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// Keeps a check value of each key, and compares those that it already has.
     ///
     /// # Errors
-    /// [`StoreError::Refused`] if a key differs from the one the ledger was used with, or a key
-    /// that records need is missing. Nothing is kept then.
+    /// [`StoreError::Refused`] if a key differs from the one the ledger was used with, or a key is
+    /// missing that a record still needs: one that is in progress, in doubt, or within its
+    /// retention. Nothing is kept then.
     fn bind_keys(&self, keys: &KeyRing) -> StoreFuture<'_, ()>;
 
     /// Decides on the call and, if it is fresh, makes the effect. In one transaction: the record,
@@ -53,11 +58,14 @@ pub trait Store: Debug + Send + Sync + 'static {
     fn submit(&self, submission: Submission) -> StoreFuture<'_, Committed>;
 
     /// Runs the remaining step of an operation whose first step is committed, if `boot` and
-    /// `fence` still own it. A step that fails is rolled back and compensated; a compensation that
-    /// fails is recorded under its own identity and the operation is `partial`.
+    /// `fence` still own it. A step that fails or panics is rolled back and compensated, which makes
+    /// the operation `not_applied`; a compensation that fails is recorded under its own identity
+    /// and the operation is `partial`. Whoever does not own it any more is told what the record is:
+    /// [`Answer::Replayed`] if it is settled, else [`Answer::Refused`].
     ///
     /// # Errors
-    /// As [`submit`](Self::submit); the operation then stays in progress.
+    /// As [`submit`](Self::submit); the operation then stays in progress, and the same finish may be
+    /// sent again.
     fn finish(&self, finish: Finish) -> StoreFuture<'_, Committed>;
 
     /// Settles an operation as an operator says. In one transaction with its audit event, which
@@ -66,6 +74,20 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// # Errors
     /// [`StoreError`] if the store failed; what the ledger itself refuses is a [`Resolved`].
     fn resolve(&self, resolve: Resolve) -> StoreFuture<'_, Resolved>;
+
+    /// Puts on record that `principal` took back a call of its operation after it was handed over:
+    /// an audit event and nothing else, since what was begun is left to settle. At most one for an
+    /// attempt, and a local effect has one attempt. Writes nothing if `principal` has no such
+    /// operation.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store failed; noting it again is safe.
+    fn note_cancel(
+        &self,
+        tenant: &Tenant,
+        operation_id: &OperationId,
+        principal: &Principal,
+    ) -> StoreFuture<'_, ()>;
 
     /// Reads record and effect row in one snapshot. Never writes.
     ///
@@ -120,7 +142,7 @@ pub struct Resolve {
     pub who: String,
     /// Why.
     pub reason: String,
-    /// How they know; needed to contradict a row that the ledger still sees.
+    /// How they know; needed to contradict a row that the ledger still sees. A blank one is none.
     pub proof: Option<String>,
 }
 

@@ -13,7 +13,14 @@ mod keys;
 pub mod memory;
 pub mod sqlite;
 mod steps;
+#[cfg(test)]
+#[path = "../tests/suite/mod.rs"]
+mod suite;
 mod tables;
+
+// The suite is shared with the tests beside this crate, which name it from outside.
+#[cfg(test)]
+extern crate self as counterfoil_store;
 
 pub use clock::{Clock, SystemClock};
 pub use contract::{

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use counterfoil_core::fingerprint::KeyRing;
-use counterfoil_core::identity::{BackendId, OperationId, OperationKey, Tenant};
+use counterfoil_core::identity::{BackendId, OperationId, OperationKey, Principal, Tenant};
 use counterfoil_core::observation::Snapshot;
 use counterfoil_core::time::Timestamp;
 
@@ -132,6 +132,21 @@ impl Store for MemoryStore {
 
     fn resolve(&self, resolve: Resolve) -> StoreFuture<'_, Resolved> {
         Box::pin(async move { self.with(|ledger, mark| Ok(ledger.resolve(&resolve, mark))) })
+    }
+
+    fn note_cancel(
+        &self,
+        tenant: &Tenant,
+        operation_id: &OperationId,
+        principal: &Principal,
+    ) -> StoreFuture<'_, ()> {
+        let (tenant, id, who) = (tenant.clone(), operation_id.clone(), principal.clone());
+        Box::pin(async move {
+            self.with(|ledger, mark| {
+                ledger.note_cancel(&tenant, &id, &who, mark);
+                Ok(())
+            })
+        })
     }
 
     fn look_up(&self, tenant: &Tenant, operation_id: &OperationId) -> StoreFuture<'_, Snapshot> {

@@ -14,6 +14,7 @@ mod faults;
 mod guard;
 mod keys;
 mod migrations;
+mod notes;
 mod open;
 mod options;
 mod pace;
@@ -21,6 +22,8 @@ mod readers;
 mod recall;
 mod reserve;
 mod rows;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -29,7 +32,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use counterfoil_core::fingerprint::KeyRing;
-use counterfoil_core::identity::{BackendId, OperationId, OperationKey, Tenant};
+use counterfoil_core::identity::{BackendId, OperationId, OperationKey, Principal, Tenant};
 use counterfoil_core::observation::Snapshot;
 use counterfoil_core::time::Timestamp;
 use tokio::sync::{oneshot, watch};
@@ -44,6 +47,7 @@ use crate::contract::{
 use crate::error::StoreError;
 use crate::keys::checks;
 use commands::{Command, Done};
+use notes::CancelNote;
 use readers::{Question, READER_COUNT, READER_WAIT, ReadThread};
 use writer::{Job, Writer};
 
@@ -51,6 +55,20 @@ use writer::{Job, Writer};
 ///
 /// Dropping it commits what was handed over and waits for that; [`Store::close`] does the same
 /// without blocking.
+///
+/// While it is open, no code of the same process may open the file by other means than SQLite:
+/// closing any other handle on it would drop the file locks that SQLite holds (POSIX, `fcntl`).
+///
+/// ```
+/// use counterfoil_store::{SqliteOptions, SqliteStore, Store};
+///
+/// # let directory = tempfile::tempdir()?;
+/// let mut options = SqliteOptions::new(directory.path().join("ledger.db"));
+/// options.lock_wait = std::time::Duration::from_millis(200);
+/// let store = SqliteStore::open(&options)?;
+/// assert!(store.backend_id().as_str().starts_with("bk-"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct SqliteStore {
     path: PathBuf,
@@ -81,6 +99,8 @@ impl SqliteStore {
             path: options.path.clone(),
             cause: error.to_string(),
         })?;
+        // SQLite keeps the log beside the file itself, wherever a symbolic link to it is.
+        let path = std::fs::canonicalize(&path).unwrap_or(path);
         let opened = open::open(options, &path)?;
         let mark = Arc::clone(&opened.session.mark);
         let (alive, ended) = watch::channel(());
@@ -176,7 +196,14 @@ impl Store for SqliteStore {
 
     fn bind_keys(&self, keys: &KeyRing) -> StoreFuture<'_, ()> {
         let checks = checks(keys);
-        Box::pin(async move { self.write(Command::BindKeys(checks)).await.map(|_| ()) })
+        Box::pin(async move {
+            // Mostly there is nothing to write: then no lock of another process is waited for.
+            let asked = checks.clone();
+            if self.read(|reply| Question::KnowsKeys { checks: asked, reply }).await? {
+                return Ok(());
+            }
+            self.write(Command::BindKeys(checks)).await.map(|_| ())
+        })
     }
 
     fn submit(&self, submission: Submission) -> StoreFuture<'_, Committed> {
@@ -191,9 +218,23 @@ impl Store for SqliteStore {
         Box::pin(async move {
             match self.write(Command::Resolve(resolve)).await? {
                 Done::Resolved(resolved) => Ok(resolved),
-                Done::Answer(_) | Done::KeysBound => unreachable!("a Resolve comes to Resolved"),
+                other => unreachable!("a Resolve comes to Resolved, not {other:?}"),
             }
         })
+    }
+
+    fn note_cancel(
+        &self,
+        tenant: &Tenant,
+        operation_id: &OperationId,
+        principal: &Principal,
+    ) -> StoreFuture<'_, ()> {
+        let note = CancelNote {
+            tenant: tenant.clone(),
+            operation_id: operation_id.clone(),
+            principal: principal.clone(),
+        };
+        Box::pin(async move { self.write(Command::NoteCancel(note)).await.map(|_| ()) })
     }
 
     fn look_up(&self, tenant: &Tenant, operation_id: &OperationId) -> StoreFuture<'_, Snapshot> {
@@ -230,7 +271,7 @@ impl Drop for SqliteStore {
 fn answered(done: Done) -> Committed {
     match done {
         Done::Answer(answer) => Committed::after_commit(answer),
-        Done::Resolved(_) | Done::KeysBound => unreachable!("a submission comes to an answer"),
+        other => unreachable!("a submission comes to an answer, not {other:?}"),
     }
 }
 

@@ -127,6 +127,10 @@ pub(crate) const COMPENSATED: &str = "compensated";
 /// The kind of audit event for a compensation that failed.
 pub(crate) const COMPENSATION_FAILED: &str = "compensation_failed";
 
+/// The kind of audit event for a call that its caller took back after it was handed over. It is no
+/// step of the state machine.
+pub(crate) const CANCEL_REQUESTED: &str = "cancel_requested";
+
 /// The identity of an operation's compensation: it is a step of its own.
 pub(crate) fn compensation_identity(record: &Record) -> String {
     format!("{}/compensation/1", record.operation_id)
@@ -222,15 +226,14 @@ pub(crate) fn resolve(
     if let Some(owner) = kept.record.owner.filter(|owner| now < owner.lease_until) {
         return Err(Resolved::Owned { until: owner.lease_until });
     }
+    let has_proof = said.proof.as_ref().is_some_and(|proof| !proof.trim().is_empty());
     if let Some(EffectRef { table, id, .. }) = &kept.record.effect {
         let (table, id) = (table.clone(), *id);
         match (said.verdict, seen) {
             (Verdict::Applied, EffectSeen::Missing) => {
                 return Err(Resolved::EffectGone { table, id });
             }
-            (Verdict::NotApplied, EffectSeen::Same | EffectSeen::Changed)
-                if said.proof.is_none() =>
-            {
+            (Verdict::NotApplied, EffectSeen::Same | EffectSeen::Changed) if !has_proof => {
                 return Err(Resolved::EffectStands { table, id });
             }
             _ => {}
@@ -239,7 +242,7 @@ pub(crate) fn resolve(
     // A local effect has no sender beside its owner, whose lease has ended; a remote one may.
     let may_still_be_sent =
         matches!(kept.record.state, State::InProgress(Phase::Dispatched) | State::InDoubt);
-    let proved = said.proof.is_some() || said.verdict == Verdict::Applied || !may_still_be_sent;
+    let proved = has_proof || said.verdict == Verdict::Applied || !may_still_be_sent;
     let result = resolution_result(&kept.record, said);
     kept.settle(transition, result, now);
     kept.record.resolution = Some(if proved { Resolution::Proved } else { Resolution::Unproved });

@@ -58,6 +58,10 @@ macro_rules! conformance {
                 what_is_settled_stays_settled
                 nothing_is_made_of_nothing
             );
+            case!($factory: cancelling:
+                a_call_taken_back_is_on_record_and_settles_all_the_same
+                only_the_callers_own_operation_is_noted
+            );
             case!($factory: keys:
                 a_ledger_knows_its_keys_again
                 a_key_is_missed_while_records_need_it

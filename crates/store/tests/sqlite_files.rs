@@ -79,7 +79,8 @@ async fn files_are_for_their_owner_alone() {
 async fn a_damaged_file_is_named_and_left_as_it_is() {
     // Promise: a truncated, overwritten, empty or foreign file is an error that names it and says
     // what to do, never a fresh start.
-    let cases: [(&str, fn(&Path)); 8] = [
+    type Damage = fn(&Path);
+    let cases: [(&str, Damage); 8] = [
         ("it is empty", |path| fs::write(path, b"").expect("writes")),
         ("not a SQLite database", |path| fs::write(path, b"hello, world").expect("writes")),
         ("not a SQLite database", |path| fs::write(path, vec![0x5a; 40_000]).expect("writes")),
@@ -276,7 +277,7 @@ fn an_embedders_schema_is_run_whole_or_not_at_all() {
         let why = refused(&with(bad));
         assert!(matches!(why, OpenRefused::EmbedderSchema { .. }), "{bad}: {why}");
         let connection = Connection::open(directory.path().join("ledger.db")).expect("opens");
-        let half = connection.prepare("SELECT * FROM half").err().expect("rolled back");
+        let half = connection.prepare("SELECT * FROM half").expect_err("rolled back");
         assert!(half.to_string().contains("no such table"), "{bad}: {half}");
     }
 }

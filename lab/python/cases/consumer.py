@@ -62,8 +62,7 @@ def accept(observation, operation_id, principal, backend=None):
 
 
 def _check_time(text):
-    # Python before 3.11 reads no `Z`.
-    moment = datetime.datetime.fromisoformat(re.sub("Z$", "+00:00", text))
+    moment = datetime.datetime.fromisoformat(text)
     _ensure(moment.tzinfo is not None, "observedAt has no zone")
 
 

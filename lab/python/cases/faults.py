@@ -11,8 +11,8 @@ class Faults(LabTest):
     """After every fault there is the whole effect with its record, or nothing."""
 
     async def check_exit(self, point, code, request, *, issues, operations, state):
-        """Dies at `point`, checks the rows, and gives the state to go on with."""
-        bench = self.bench()
+        """Dies at `point`, checks the rows, and gives the bench and the state to go on with."""
+        bench = self.bench(name=f"exit-{code}")
         async with bench.serve("--cut", f"{point}=exit:{code}", exit_code=code) as session:
             sealed = await session.ask(request)
             lost = await session.answer(request, sealed)
@@ -24,8 +24,6 @@ class Faults(LabTest):
         """Promise: a death before the commit leaves nothing, and the same request applies once."""
         for point, code in (("store.after_ledger_insert", 71), ("store.after_effect_insert", 72)):
             with self.subTest(point):
-                self.folder = self.folder / str(code)
-                self.folder.mkdir()
                 bench, sealed = await self.check_exit(
                     point, code, issue("op"), issues=0, operations=0, state="applied"
                 )

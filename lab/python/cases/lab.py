@@ -48,6 +48,11 @@ def accepted(body=BODY):
     return types.ElicitResult(action="accept", content={"body": body})
 
 
+async def accepts(_context, _params):
+    """A user who fills every form with the same text."""
+    return accepted()
+
+
 @dataclasses.dataclass
 class Reply:
     """What came back from one call; `kind` is lost | error | asked | result | refused."""
@@ -161,7 +166,7 @@ class Bench:
         at_ms=0,
         principal="alice",
         revision=MODERN,
-        user=User(accepted()),
+        user=accepts,
         edit=None,
         exit_code=0,
     ):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jsonschema
 
 OPERATION = "io.counterfoil/operation"
+OPERATION_ID = "io.counterfoil/operationId"
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 ASKED = "input_required"
 # Codes that the specification leaves to implementations: no reply of ours may carry one.
@@ -93,9 +94,8 @@ def _check_result(params, result, schemas):
     meta = result.get("_meta", {})
     _ensure(meta.get(SERVER_INFO, {}).get("name") == "counterfoil", f"no server info in {meta}")
     operation = meta.get(OPERATION)
-    arguments = params.get("arguments") or {}
-    identity = arguments.get("operation_id")
-    if identity:
+    identity = _identity(params)
+    if identity is not None:
         _ensure(operation is not None, f"the reply names no operation: {result}")
         _ensure(set(operation) == {"operationId", "state", "replayed", "retry"}, f"{operation}")
         _ensure(operation["operationId"] == identity, f"another operation: {operation}")
@@ -111,6 +111,14 @@ def _check_result(params, result, schemas):
         said = body.get("error", body)
         for name in set(operation) & set(said):
             _ensure(operation[name] == said[name], f"_meta and body differ in {name}: {result}")
+
+
+def _identity(params):
+    """The operation that a call is about; None if it names none, or two."""
+    given = {(params.get("arguments") or {}).get("operation_id")}
+    given |= {(params.get("_meta") or {}).get(OPERATION_ID)}
+    given -= {None}
+    return given.pop() if len(given) == 1 else None
 
 
 def _check_question(result):

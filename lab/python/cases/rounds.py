@@ -44,6 +44,8 @@ class Rounds(LabTest):
             with self.subTest(revision):
                 bench, user = self.subbench(revision), User(accepted())
                 async with bench.serve(revision=revision, user=user) as session:
+                    announced = session.client.server_capabilities.extensions
+                    self.assertEqual(announced, {"io.counterfoil/operations": {}})
                     for replayed in (False, True):
                         result = await session.client.call_tool("create_issue", issue("op"))
                         expected = {"operationId": "op", "state": "applied", "replayed": replayed}
@@ -214,22 +216,85 @@ class Rounds(LabTest):
         """The continuation with a bad state."""
         return await session.create(issue("op"), state=state, answers={"body": accepted()})
 
-    async def test_a_state_that_is_not_text(self):
-        """Promise: a state of another JSON type is refused like any other bad state."""
-        values = [7, True, ["x"], {"a": 1}]
+    async def test_a_refusal_names_its_operation(self):
+        """Promise: whatever is wrong with a call, an ID that can be read is in the refusal."""
+        bare = {"operation_id": "op"}
+        bad = {
+            "an argument that is not known": issue("op", titel="T"),
+            "no title": bare,
+            "a blank title": {**bare, "title": " "},
+            "a title that is not text": {**bare, "title": 7},
+            "an unknown mode": issue("op", mode="both"),
+            "a mode that is not text": issue("op", mode=1),
+            "a blank body": issue("op", body=""),
+        }
+        bench = self.bench()
+        async with bench.serve() as session:
+            for name, arguments in bad.items():
+                with self.subTest(name):
+                    reply = await session.create(arguments)
+                    self.check_refused(reply, "op", "invalid_argument", "none")
+            reply = await session.create({**bare, "title": "T" * 513})
+            self.check_refused(reply, "op", "too_large", "none")
+            reply = await session.call("get_operation_status", {**bare, "principal": "bob"})
+            self.check_refused(reply, "op", "invalid_argument", "none")
+            unknown = await session.call("create_isue", issue("op"))
+        self.assertEqual((unknown.kind, unknown.body["code"]), ("error", -32602))
+        self.check_rows(bench, issues=0, operations=0)
+
+    async def test_an_older_client_that_gives_no_answer(self):
+        """Promise: a client whose form fails is told of `body`, and nothing was written."""
+        failing = User(types.ErrorData(code=types.INTERNAL_ERROR, message="no screen"))
+        for revision in LEGACY:
+            with self.subTest(revision):
+                bench = self.subbench(revision)
+                async with bench.serve(revision=revision, user=failing) as session:
+                    refused = await session.create(issue("op"))
+                self.check_refused(refused, "op", "invalid_argument", "none")
+                self.assertIn("`body`", refused.body["error"]["message"])
+                self.check_rows(bench, issues=0, operations=0)
+
+    async def test_state_and_answers_of_another_json_type(self):
+        """Promise: what is no state and no map of answers is malformed: refused, never guessed."""
+        odd = [("requestState", value) for value in (7, True, ["x"], {"a": 1})]
+        odd += [("inputResponses", value) for value in (7, "x", ["x"])]
 
         def replace(message):
-            params = message.get("params", {})
-            if "requestState" in params:
-                params["requestState"] = values.pop()
+            if "requestState" in message.get("params", {}):
+                name, value = odd.pop()
+                message["params"][name] = value
 
         bench = self.bench()
         async with bench.serve(edit=replace) as session:
             state = await session.ask(issue("op"))
-            while values:
+            while odd:
                 reply = await session.answer(issue("op"), state)
                 self.assertEqual((reply.kind, reply.body["code"]), ("error", -32602))
+                self.assertEqual(reply.body["data"], {"retry": "status_only"})
+        self.assertEqual(len({call.words() for call in session.calls()[1:]}), 1)
         self.check_rows(bench, issues=0, operations=0)
+
+    async def test_answers_of_another_shape_are_asked_for_again(self):
+        """Promise: an answer that is not in the form that was asked for is no answer."""
+        accept = {"action": "accept"}
+        odd = ["x", None, [], 7, {}, {"action": "yes"}, accept, {**accept, "content": "x"}]
+        odd += [{**accept, "content": {"body": body}} for body in (None, ["x"], {"a": "x"}, "")]
+        given = []
+
+        def replace(message):
+            if "requestState" in message.get("params", {}) and len(given) < len(odd):
+                given.append(odd[len(given)])
+                message["params"]["inputResponses"]["body"] = given[-1]
+
+        bench = self.bench()
+        async with bench.serve(edit=replace) as session:
+            state = await session.ask(issue("op"))
+            for answer in odd:
+                again = await session.answer(issue("op"), state)
+                self.assertEqual((again.kind, again.state), ("asked", state), answer)
+            self.check_applied(await session.answer(issue("op"), state), "op")
+        self.assertEqual(given, odd)
+        self.check_one_row(bench, "op")
 
     async def test_the_operation_id_may_come_in_meta(self):
         """Promise: one identity, whichever way it arrives; two that differ are refused."""

@@ -1,5 +1,10 @@
 //! Planted bad histories, one for each way to break each rule: a checker that never fires proves
 //! nothing.
+//!
+//! A history is written as `CALL WORDS; …`: `0 write a`, `0 status`, `0 lost`, and what came back:
+//! `0 applied 1 made` (this request made effect 1), `0 applied 1`, `0 partial 1`,
+//! `0 applied 1 otherwise` (with another result), `0 unknown`, `0 refused CODE`, `0 nothing`.
+//! Rows are written as `1a 2a`: effect 1 and effect 2, both with the contents `a`.
 
 use serde_json::json;
 
@@ -8,232 +13,136 @@ use super::*;
 
 const ID: &str = "op";
 
-fn digest(body: &str) -> Digest {
-    Digest::of("title", body)
+fn digest(contents: &str) -> Digest {
+    Digest::of("title", contents)
 }
 
-fn invoke(call: CallNo, kind: Kind) -> Event {
-    Event::Invoke { call, kind, operation_id: ID.into() }
-}
-
-fn write(call: CallNo, body: &str) -> Event {
-    invoke(call, Kind::Write(digest(body)))
-}
-
-fn status(call: CallNo) -> Event {
-    invoke(call, Kind::Status)
-}
-
-fn returned(call: CallNo, saw: Saw) -> Event {
+fn event(text: &str) -> Event {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let (call, words) = words.split_first().expect("a call");
+    let call = call.parse().expect("the call's number");
+    let invoke = |kind| Event::Invoke { call, kind, operation_id: ID.into() };
+    let saw = match words {
+        ["write", contents] => return invoke(Kind::Write(digest(contents))),
+        ["status"] => return invoke(Kind::Status),
+        ["lost"] => return Event::Lost { call },
+        ["unknown"] => Saw::Unknown,
+        ["nothing"] => Saw::Nothing,
+        ["refused", code] => Saw::Refused((*code).into()),
+        [state, id, more @ ..] => {
+            let result = if more.contains(&"otherwise") { "another" } else { "created" };
+            Saw::Settled(Outcome {
+                state: (*state).into(),
+                effect_ids: vec![id.parse().expect("the effect's number")],
+                result: json!(format!("{result} {id}")),
+                fresh: more.contains(&"made"),
+            })
+        }
+        _ => panic!("what is `{text}`?"),
+    };
     Event::Return { call, saw }
 }
 
-fn lost(call: CallNo) -> Event {
-    Event::Lost { call }
+fn history(text: &str) -> Vec<Event> {
+    text.split(';').filter(|line| !line.trim().is_empty()).map(event).collect()
 }
 
-fn refused(call: CallNo, code: &str) -> Event {
-    returned(call, Saw::Refused(code.into()))
-}
-
-fn outcome(state: &str, id: i64, fresh: bool) -> Outcome {
-    let result = json!(format!("created {id}"));
-    Outcome { state: state.into(), effect_ids: vec![id], result, fresh }
-}
-
-fn applied(call: CallNo, id: i64, fresh: bool) -> Event {
-    returned(call, Saw::Settled(outcome("applied", id, fresh)))
-}
-
-/// Effects as (row, body), and the recorded state.
-fn physical(effects: &[(i64, &str)], state: Option<&str>) -> Physical {
-    let effect = |(id, body): &(i64, &str)| Effect {
-        operation_id: ID.into(),
-        id: *id,
-        digest: digest(body),
+/// The recorded state; empty for none.
+fn physical(rows: &str, state: &str) -> Physical {
+    let effect = |row: &str| {
+        let (id, contents) = row.split_at(1);
+        let id = id.parse().expect("one digit");
+        Effect { operation_id: ID.into(), id, digest: digest(contents) }
     };
+    let recorded = Some((ID.to_owned(), state.to_owned())).filter(|_| !state.is_empty());
     Physical {
-        effects: effects.iter().map(effect).collect(),
-        operations: Some(state.map(|state| (ID.into(), state.into())).into_iter().collect()),
+        effects: rows.split_whitespace().map(effect).collect(),
+        operations: Some(recorded.into_iter().collect()),
     }
-}
-
-fn rules(history: &[Event], physical: &Physical) -> BTreeSet<Rule> {
-    check(history, physical).into_iter().map(|violation| violation.rule).collect()
 }
 
 #[test]
 fn good_histories_pass() {
     // Promise: what the product promises to do is not called wrong.
-    let one = physical(&[(1, "a")], Some("applied"));
-    let cases: Vec<(&str, Vec<Event>, Physical)> = vec![
-        ("answered", vec![write(0, "a"), applied(0, 1, true)], one.clone()),
+    let cases = [
+        ("0 write a; 0 applied 1 made", "1a", "applied"),
+        // Lost, asked for, and sent again.
+        ("0 write a; 0 lost; 1 status; 1 applied 1; 2 write a; 2 applied 1", "1a", "applied"),
+        // Lost and never recorded; lost and recorded and never asked for.
+        ("0 write a; 0 lost; 1 status; 1 unknown", "", ""),
+        ("0 write a; 0 lost", "1a", "applied"),
+        // Two at once, and one of them is told to wait.
         (
-            "lost, asked, and sent again",
-            vec![
-                write(0, "a"),
-                lost(0),
-                status(1),
-                applied(1, 1, false),
-                write(2, "a"),
-                applied(2, 1, false),
-            ],
-            one.clone(),
+            "0 write a; 1 write a; 1 refused operation_in_progress; 0 applied 1 made",
+            "1a",
+            "applied",
         ),
+        // Unknown, to whoever asked before the end.
+        ("0 status; 1 write a; 1 applied 1 made; 0 unknown", "1a", "applied"),
+        // A changed request conflicts; the ledger is busy later.
+        ("0 write a; 0 applied 1 made; 1 write b; 1 refused operation_conflict", "1a", "applied"),
+        ("0 write a; 0 applied 1 made; 1 write a; 1 refused store_unavailable", "1a", "applied"),
+        // A partial that nobody finishes.
         (
-            "lost and never recorded",
-            vec![write(0, "a"), lost(0), status(1), returned(1, Saw::Unknown)],
-            physical(&[], None),
-        ),
-        ("lost, recorded, never asked for", vec![write(0, "a"), lost(0)], one.clone()),
-        (
-            "two at once, one of them told to wait",
-            vec![
-                write(0, "a"),
-                write(1, "a"),
-                refused(1, "operation_in_progress"),
-                applied(0, 1, true),
-            ],
-            one.clone(),
-        ),
-        (
-            "unknown to whoever asked before the end",
-            vec![status(0), write(1, "a"), applied(1, 1, true), returned(0, Saw::Unknown)],
-            one.clone(),
-        ),
-        (
-            "a changed request conflicts",
-            vec![
-                write(0, "a"),
-                applied(0, 1, true),
-                write(1, "b"),
-                refused(1, "operation_conflict"),
-            ],
-            one.clone(),
-        ),
-        (
-            "the ledger is busy later",
-            vec![
-                write(0, "a"),
-                applied(0, 1, true),
-                write(1, "a"),
-                refused(1, "store_unavailable"),
-            ],
-            one,
-        ),
-        (
-            "a partial left unfinished",
-            vec![
-                write(0, "a"),
-                lost(0),
-                status(1),
-                returned(1, Saw::Unknown),
-                write(2, "a"),
-                refused(2, "operation_in_progress"),
-            ],
-            physical(&[(1, "a")], Some("in_progress")),
+            "0 write a; 0 lost; 1 status; 1 unknown; 2 write a; 2 refused operation_in_progress",
+            "1a",
+            "in_progress",
         ),
     ];
-    for (name, history, physical) in cases {
-        assert_eq!(check(&history, &physical), [], "{name}");
+    for (text, rows, state) in cases {
+        assert_eq!(check(&history(text), &physical(rows, state)), [], "{text}");
     }
 }
 
 #[test]
 fn bad_histories_are_found() {
-    // Promise: each rule fires on each way to break it, and on nothing beside it.
+    // Promise: each rule fires on each way to break it, and no other rule does.
     use Rule::{NothingLost, OneEffect, SameAnswer, StaysSettled, WasAskedFor, WellFormed};
-    let one = physical(&[(1, "a")], Some("applied"));
-    let two = physical(&[(1, "a"), (2, "a")], Some("applied"));
-    let call = || vec![write(0, "a"), applied(0, 1, true)];
-    let then = |more: Vec<Event>| [call(), more].concat();
-    let cases: Vec<(&str, Vec<Event>, Physical, Vec<Rule>)> = vec![
-        ("two rows", call(), two.clone(), vec![OneEffect]),
-        ("two rows, nobody was told", vec![write(0, "a"), lost(0)], two, vec![OneEffect]),
+    let made = "0 write a; 0 applied 1 made;";
+    let cases: [(&str, &str, &str, &str, &[Rule]); 19] = [
+        (made, "", "1a 2a", "applied", &[OneEffect]),
+        // Nobody was told of either.
+        ("0 write a; 0 lost", "", "1a 2a", "applied", &[OneEffect]),
         (
-            "two made it",
-            vec![write(0, "a"), write(1, "a"), applied(0, 1, true), applied(1, 1, true)],
-            one.clone(),
-            vec![OneEffect],
+            "1 write a;",
+            "0 write a; 0 applied 1 made; 1 applied 1 made",
+            "1a",
+            "applied",
+            &[OneEffect],
         ),
         (
-            "two effects were acknowledged, one row is there",
-            vec![write(0, "a"), write(1, "a"), applied(0, 1, true), applied(1, 2, false)],
-            one.clone(),
-            vec![OneEffect, NothingLost, SameAnswer],
+            "1 write a;",
+            "0 write a; 0 applied 1 made; 1 applied 2",
+            "1a",
+            "applied",
+            &[OneEffect, NothingLost, SameAnswer],
         ),
-        ("the row is gone", call(), physical(&[], Some("applied")), vec![NothingLost]),
-        ("the record is gone", call(), physical(&[(1, "a")], None), vec![NothingLost]),
-        (
-            "the record says less than was acknowledged",
-            call(),
-            physical(&[(1, "a")], Some("in_progress")),
-            vec![NothingLost],
-        ),
-        (
-            "another result later",
-            then(vec![
-                status(1),
-                returned(
-                    1,
-                    Saw::Settled(Outcome {
-                        result: json!("created one"),
-                        ..outcome("applied", 1, false)
-                    }),
-                ),
-            ]),
-            one.clone(),
-            vec![SameAnswer],
-        ),
-        (
-            "another state later",
-            then(vec![status(1), returned(1, Saw::Settled(outcome("partial", 1, false)))]),
-            one.clone(),
-            vec![SameAnswer],
-        ),
-        (
-            "unknown after applied",
-            then(vec![status(1), returned(1, Saw::Unknown)]),
-            one.clone(),
-            vec![StaysSettled],
-        ),
-        (
-            "in progress after applied",
-            then(vec![write(1, "a"), refused(1, "operation_in_progress")]),
-            one.clone(),
-            vec![StaysSettled],
-        ),
-        (
-            "asked for input again after applied",
-            then(vec![write(1, "a"), returned(1, Saw::Nothing)]),
-            one.clone(),
-            vec![StaysSettled],
-        ),
-        (
-            "made once more after applied",
-            then(vec![write(1, "a"), applied(1, 1, true)]),
-            one.clone(),
-            vec![OneEffect, StaysSettled],
-        ),
-        (
-            "a changed request is answered with the first one's effect",
-            then(vec![write(1, "b"), applied(1, 1, false)]),
-            one.clone(),
-            vec![StaysSettled, WasAskedFor],
-        ),
-        ("nobody asked", vec![status(0), lost(0)], one.clone(), vec![WasAskedFor]),
-        ("nobody was there at all", vec![], one.clone(), vec![WasAskedFor]),
-        (
-            "other contents than asked for",
-            vec![write(0, "b"), lost(0)],
-            one.clone(),
-            vec![WasAskedFor],
-        ),
-        ("a reply to nothing", [vec![lost(9)], call()].concat(), one.clone(), vec![WellFormed]),
-        ("two replies", then(vec![applied(0, 1, true)]), one, vec![WellFormed]),
+        // The row is gone; the record is gone; the record says less.
+        (made, "", "", "applied", &[NothingLost]),
+        (made, "", "1a", "", &[NothingLost]),
+        (made, "", "1a", "in_progress", &[NothingLost]),
+        // Another result, another state.
+        (made, "1 status; 1 applied 1 otherwise", "1a", "applied", &[SameAnswer]),
+        (made, "1 status; 1 partial 1", "1a", "applied", &[SameAnswer]),
+        // Settled no more.
+        (made, "1 status; 1 unknown", "1a", "applied", &[StaysSettled]),
+        (made, "1 write a; 1 refused operation_in_progress", "1a", "applied", &[StaysSettled]),
+        (made, "1 write a; 1 nothing", "1a", "applied", &[StaysSettled]),
+        (made, "1 write a; 1 applied 1 made", "1a", "applied", &[OneEffect, StaysSettled]),
+        // A changed request is answered with the first one's effect.
+        (made, "1 write b; 1 applied 1", "1a", "applied", &[StaysSettled, WasAskedFor]),
+        // Nobody asked; nobody was there; somebody asked for something else.
+        ("0 status; 0 lost", "", "1a", "applied", &[WasAskedFor]),
+        ("", "", "1a", "applied", &[WasAskedFor]),
+        ("0 write b; 0 lost", "", "1a", "applied", &[WasAskedFor]),
+        // A reply to nothing; two replies.
+        ("9 lost;", made, "1a", "applied", &[WellFormed]),
+        (made, "0 applied 1 made", "1a", "applied", &[WellFormed]),
     ];
-    for (name, history, physical, expected) in cases {
-        let expected: BTreeSet<Rule> = expected.into_iter().collect();
-        assert_eq!(rules(&history, &physical), expected, "{name}");
+    for (first, then, rows, state, expected) in cases {
+        let text = format!("{first}{then}");
+        let found = check(&history(&text), &physical(rows, state));
+        let found: BTreeSet<Rule> = found.into_iter().map(|violation| violation.rule).collect();
+        assert_eq!(found, expected.iter().copied().collect(), "{text} with {rows}, {state}");
     }
 }

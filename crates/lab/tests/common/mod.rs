@@ -2,7 +2,9 @@
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use counterfoil_lab::child::ChildOptions;
@@ -195,7 +197,109 @@ pub(crate) fn called_tools(transcript: &Path) -> Vec<String> {
     calls.map(|call| call["params"]["name"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
+/// Says something to whoever runs the tests, whether they pass or not.
+pub(crate) fn note(words: &str) {
+    writeln!(std::io::stderr(), "{words}").expect("stderr is open");
+}
+
 /// Whether the long form of the tests was asked for.
 pub(crate) fn full() -> bool {
     std::env::var("COUNTERFOIL_TEST_FULL").is_ok_and(|value| value == "1")
+}
+
+/// The product's own binary, which cargo builds beside the lab's.
+pub(crate) fn product() -> PathBuf {
+    let path = Path::new(LAB).with_file_name("counterfoil");
+    assert!(path.exists(), "{} is not built: run `cargo build -p counterfoil`", path.display());
+    path
+}
+
+/// A write lock on a ledger, held by another process than its servers: this one.
+#[derive(Debug)]
+pub(crate) struct HeldLock(rusqlite::Connection);
+
+impl HeldLock {
+    pub(crate) fn take(ledger: &Path) -> Self {
+        let connection = rusqlite::Connection::open(ledger).expect("the ledger opens");
+        connection.busy_timeout(counterfoil_lab::within::PATIENCE).expect("a time-out can be set");
+        connection.execute_batch("BEGIN IMMEDIATE").expect("the lock is free");
+        Self(connection)
+    }
+
+    pub(crate) fn release(self) {
+        self.0.execute_batch("ROLLBACK").expect("the lock is held");
+        self.0.close().expect("nothing is left open");
+    }
+}
+
+/// The product's own server on a data directory, as `alice`.
+pub(crate) fn product_server(data_dir: &Path, more: &[&str]) -> Launch {
+    let mut arguments: Vec<std::ffi::OsString> =
+        vec!["serve".into(), "--stdio".into(), "--principal".into(), "alice".into()];
+    arguments.extend(["--data-dir".into(), data_dir.into()]);
+    arguments.extend(more.iter().map(Into::into));
+    // What the tests' own environment sets must not reach it.
+    Launch::server(&product(), arguments).env("COUNTERFOIL_LOG", "warn")
+}
+
+/// A reply to `create_issue` that came raw.
+#[track_caller]
+pub(crate) fn check_raw_applied(reply: &Value, replayed: bool) {
+    let content = &reply["result"]["structuredContent"];
+    assert_eq!(
+        (&content["state"], &content["replayed"]),
+        (&json!("applied"), &json!(replayed)),
+        "{reply}"
+    );
+}
+
+/// The code of a refusal that came raw.
+#[track_caller]
+pub(crate) fn check_raw_refused(reply: &Value, code: &str) {
+    assert_eq!(reply["result"]["isError"], true, "{reply}");
+    assert_eq!(reply["result"]["structuredContent"]["error"]["code"], code, "{reply}");
+}
+
+/// A small file system of its own. Unmounted when dropped, at the latest when its users have ended.
+#[derive(Debug)]
+pub(crate) struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// Says why if it cannot be had here.
+    pub(crate) fn mount(path: PathBuf) -> Option<Self> {
+        std::fs::create_dir_all(&path).expect("a mount point can be made");
+        let output = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=4m,mode=700", "counterfoil-lab"])
+            .arg(&path)
+            .output();
+        match output {
+            Ok(output) if output.status.success() => return Some(Self(path)),
+            Ok(output) => note(String::from_utf8_lossy(&output.stderr).trim()),
+            Err(error) => note(&format!("mount: {error}")),
+        }
+        note("NOT RUN: this needs a small tmpfs, and none can be mounted here");
+        None
+    }
+
+    /// Makes it read-only.
+    pub(crate) fn seal(&self) {
+        let status = Command::new("mount").args(["-o", "remount,ro"]).arg(&self.0).status();
+        assert!(status.is_ok_and(|status| status.success()), "it is ours to remount");
+    }
+
+    /// Takes all the room that is left.
+    pub(crate) fn fill(&self) -> PathBuf {
+        let path = self.0.join("filler");
+        let mut file = std::fs::File::create(&path).expect("there is room for a name");
+        for size in [1 << 16, 1 << 12, 1] {
+            while file.write_all(&vec![0; size]).is_ok() {}
+        }
+        path
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
 }

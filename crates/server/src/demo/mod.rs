@@ -92,10 +92,7 @@ pub async fn run(directory: &Path, quiet: bool) -> anyhow::Result<DemoReport> {
     ));
     second.close().await?;
 
-    let found = counterfoil_store::sqlite::check(data_dir.join("ledger.db"))?;
-    ensure!(found.is_sound(), "the ledger is not sound: {}", found.problems.join("; "));
-    let issues = found.effect_tables.get("issues").copied().unwrap_or_default();
-    let rows = [issues, found.operations_count];
+    let rows = physical_rows(&data_dir)?;
     let report = DemoReport {
         case: "03",
         input_required: true,
@@ -122,6 +119,14 @@ pub async fn run(directory: &Path, quiet: bool) -> anyhow::Result<DemoReport> {
     ensure!(rows == [1, 1], "the ledger holds {} issues and {} operations", rows[0], rows[1]);
     account.outro(rows[0]);
     Ok(report)
+}
+
+/// The issues and the operations that are physically there.
+fn physical_rows(data_dir: &Path) -> anyhow::Result<[u64; 2]> {
+    let found = counterfoil_store::sqlite::check(data_dir.join("ledger.db"))?;
+    ensure!(found.is_sound(), "the ledger is not sound: {}", found.problems.join("; "));
+    let issues = found.effect_tables.get("issues").copied().unwrap_or_default();
+    Ok([issues, found.operations_count])
 }
 
 fn make_new(directory: &Path) -> anyhow::Result<()> {

@@ -22,16 +22,23 @@ impl<'a> Arguments<'a> {
         tool: &'static str,
         known: &[&str],
         value: &'a Value,
+        call_meta: Option<&Value>,
     ) -> Result<Arguments<'a>, Refusal> {
         let object = value
             .as_object()
             .ok_or_else(|| invalid(format!("the arguments of {tool} must be a JSON object")))?;
+        let arguments = Self { tool, object };
         for (name, _) in object.iter() {
             if !known.contains(&name) {
-                return Err(invalid(unknown_argument(tool, name, known)));
+                let refusal = invalid(unknown_argument(tool, name, known));
+                // The refusal names the operation if its ID can be read all the same.
+                return Err(match arguments.operation_id(call_meta) {
+                    Ok(id) => refusal.for_operation(&id),
+                    Err(_) => refusal,
+                });
             }
         }
-        Ok(Self { tool, object })
+        Ok(arguments)
     }
 
     /// A text of at most `max_bytes`, or `None` if it is absent.
@@ -170,7 +177,7 @@ mod tests {
         ] {
             let json = format!("{{\"{given}\":1}}");
             let value = parse(json.as_bytes(), &JsonLimits::default()).expect("valid JSON");
-            let refusal = Arguments::read("tool", &known, &value).expect_err(given);
+            let refusal = Arguments::read("tool", &known, &value, None).expect_err(given);
             assert_eq!(refusal.code(), Code::InvalidArgument);
             assert!(refusal.message().contains(expected), "{}", refusal.message());
             assert!(refusal.message().contains(given), "{}", refusal.message());
@@ -184,7 +191,7 @@ mod tests {
         let check = |arguments: &str, meta: Option<&str>| {
             let (arguments, meta) = (parsed(arguments), meta.map(parsed));
             let known = ["operation_id"];
-            let read = Arguments::read("tool", &known, &arguments).expect("known names");
+            let read = Arguments::read("tool", &known, &arguments, None).expect("known names");
             read.operation_id(meta.as_ref()).map(|id| id.to_string())
         };
         let in_meta = Some(r#"{"io.counterfoil/operationId":"a"}"#);

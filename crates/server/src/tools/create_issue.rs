@@ -22,7 +22,7 @@ use super::arguments::{Arguments, check_text, invalid};
 use super::issue_effect::{CreateIssue, Mode};
 use super::reply::{self, Operation};
 use crate::handler::{CallError, ClientSide};
-use crate::wire::RawCall;
+use crate::wire::{RawCall, state_refused};
 
 /// The tool's name.
 pub const NAME: &str = "create_issue";
@@ -65,12 +65,12 @@ pub async fn call(
         (Some(Value::String(state)), answers) => {
             let authority = engine
                 .open_state(state, &plain, BINDING)
-                .map_err(|_| CallError::Protocol(reply::state_refused()))?;
+                .map_err(|_| CallError::Protocol(state_refused()))?;
             let continuation = Continuation { state, authority };
             resume(engine, caller, &request, &continuation, answers, client).await
         }
         // Answers without their state, or a state that is not text.
-        _ => Err(CallError::Protocol(reply::state_refused())),
+        _ => Err(CallError::Protocol(state_refused())),
     }
 }
 
@@ -106,7 +106,8 @@ async fn start(
         Answer::Accepted(body) => body,
         Answer::NotAccepted(action) => return Ok(not_accepted(request, action)),
         Answer::Unusable => {
-            return Err(no_body("the answers that the client gave could not be used").into());
+            let why = "the answers that the client gave could not be used";
+            return Err(no_body(request, why).into());
         }
     };
     let answers = accepted(&body);
@@ -159,18 +160,19 @@ async fn execute(
 ) -> Result<CallToolResponse, CallError> {
     if client.is_cancelled() {
         // Nothing was begun, and the reply is dropped.
-        return Err(no_body("the call was cancelled before anything was done").into());
+        return Err(no_body(request, "the call was cancelled before anything was done").into());
     }
     let effect =
         CreateIssue { title: request.title.clone(), body: body.to_owned(), mode: request.mode };
-    let settled = engine.execute(admitted, Arc::new(effect)).await?;
+    let settled =
+        engine.execute_cancellable(admitted, Arc::new(effect), client.cancellation()).await?;
     Ok(reply::settled(&settled).into())
 }
 
 fn read(raw: &RawCall) -> Result<Request, Refusal> {
     let empty = Value::Object(Object::default());
     let value = raw.arguments().unwrap_or(&empty);
-    let arguments = Arguments::read(NAME, &ARGUMENTS, value)?;
+    let arguments = Arguments::read(NAME, &ARGUMENTS, value, raw.meta())?;
     let operation_id = arguments.operation_id(raw.meta())?;
     let named = |refusal: Refusal| refusal.for_operation(&operation_id);
     let title = arguments.required_text("title", MAX_TITLE_BYTES).map_err(named)?.to_owned();
@@ -247,11 +249,11 @@ fn ask(request: &Request, state: String) -> InputRequiredResult {
 
 async fn ask_legacy(request: &Request, client: &ClientSide<'_>) -> Result<Answer, Refusal> {
     if !client.can_fill_forms() {
-        return Err(no_body("this client cannot be asked for it"));
+        return Err(no_body(request, "this client cannot be asked for it"));
     }
     for _ in 0..LEGACY_ROUNDS {
         let given = client.elicit(form(&request.title).params).await;
-        let given = given.map_err(|why| no_body(&why).for_operation(&request.operation_id))?;
+        let given = given.map_err(|why| no_body(request, &why))?;
         let answer = Answer::from_parts(given.action.as_str(), given.text("body"));
         if answer != Answer::Unusable {
             return Ok(answer);
@@ -264,10 +266,11 @@ fn not_accepted(request: &Request, action: &'static str) -> CallToolResponse {
     reply::not_accepted(request.operation_id.as_str(), action).into()
 }
 
-fn no_body(why: &str) -> Refusal {
+fn no_body(request: &Request, why: &str) -> Refusal {
     invalid(format!(
         "the issue needs a body and {why}; nothing was done: give it as the argument `body`"
     ))
+    .for_operation(&request.operation_id)
 }
 
 fn needs_form_elicitation() -> ErrorData {

@@ -91,7 +91,8 @@ pub async fn call(
     raw: &RawCall,
 ) -> Result<CallToolResult, Refusal> {
     let empty = Value::Object(counterfoil_core::json::Object::default());
-    let arguments = Arguments::read(NAME, &["operation_id"], raw.arguments().unwrap_or(&empty))?;
+    let value = raw.arguments().unwrap_or(&empty);
+    let arguments = Arguments::read(NAME, &["operation_id"], value, raw.meta())?;
     let operation_id = arguments.operation_id(raw.meta())?;
     Ok(reply::observed(&engine.observe(caller, &operation_id).await?))
 }

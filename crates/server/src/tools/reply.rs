@@ -4,7 +4,6 @@
 use counterfoil_core::observation::Observation;
 use counterfoil_core::refusal::{Refusal, Retry};
 use counterfoil_engine::Settled;
-use rmcp::ErrorData;
 use rmcp::model::{CallToolResult, Implementation, MetaObject};
 use serde_json::{Map, Value, json};
 
@@ -119,15 +118,4 @@ pub fn operation_meta(operation: &Operation<'_>) -> MetaObject {
 
 fn finished(result: CallToolResult, operation: Option<&Operation<'_>>) -> CallToolResult {
     result.with_meta(Some(operation.map_or_else(own_meta, operation_meta)))
-}
-
-/// A bad, foreign, expired or stripped continuation state: one answer, whatever the cause, so that
-/// nothing can be learned from it. An earlier leg may have committed, so the caller must ask.
-#[must_use]
-pub fn state_refused() -> ErrorData {
-    ErrorData::invalid_params(
-        "the continuation state is not usable for this request; ask get_operation_status what \
-         became of the operation",
-        Some(json!({ "retry": Retry::StatusOnly.as_str() })),
-    )
 }

@@ -31,11 +31,12 @@ pub(super) struct Fault {
     pub(super) id: Option<WireId>,
     pub(super) code: ErrorCode,
     pub(super) message: String,
+    pub(super) data: Option<serde_json::Value>,
 }
 
 impl Fault {
     pub(super) fn new(id: Option<WireId>, code: ErrorCode, message: impl Into<String>) -> Self {
-        Self { id, code, message: message.into() }
+        Self { id, code, message: message.into(), data: None }
     }
 
     /// A line that was longer than `max_bytes` and was not kept.
@@ -142,16 +143,24 @@ fn read_request(id: WireId, method: &str, params: Option<Value>) -> Result<Messa
         // What fits no typed request decodes as a custom one, and would then be answered as if the
         // method did not exist.
         Ok(ClientRequest::CustomRequest(_)) if TYPED_METHODS.contains(&method) => {
-            return Err(misfit(id, method));
+            return Err(misfit(id, method, params.as_ref()));
         }
         Ok(request) => request,
-        Err(_) => return Err(misfit(id, method)),
+        Err(_) => return Err(misfit(id, method, params.as_ref())),
     };
     request.extensions_mut().insert(RawCall::new(id.clone(), params));
     Ok(Message::Request(Box::new(request), id))
 }
 
-fn misfit(id: WireId, method: &str) -> Fault {
+fn misfit(id: WireId, method: &str, params: Option<&Value>) -> Fault {
+    let brings = |name| params.is_some_and(|params| params.get(name).is_some());
+    if brings("requestState") || brings("inputResponses") {
+        // A continuation that cannot be read is refused like any other bad state: an earlier leg
+        // may have committed.
+        let refused = super::state_refused();
+        let fault = Fault::new(Some(id), refused.code, refused.message);
+        return Fault { data: refused.data, ..fault };
+    }
     // `method` is repeated only where it is one of ours; an unknown one may be anything.
     let name = TYPED_METHODS.iter().find(|known| **known == method);
     let message = match name {

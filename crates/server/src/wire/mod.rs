@@ -25,6 +25,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use counterfoil_core::json::JsonLimits;
+use rmcp::ErrorData;
 use rmcp::model::ProtocolVersion;
 
 pub use call::RawCall;
@@ -71,4 +72,15 @@ const SUPPORTED_VERSIONS: &[ProtocolVersion] =
 /// `get_info().protocol_version` is left alone or names a revision of this list.
 pub fn supported_versions() -> Cow<'static, [ProtocolVersion]> {
     Cow::Borrowed(SUPPORTED_VERSIONS)
+}
+
+/// A bad, foreign, expired or stripped continuation state: one answer, whatever the cause, so that
+/// nothing can be learned from it. An earlier leg may have committed, so the caller must ask.
+#[must_use]
+pub fn state_refused() -> ErrorData {
+    ErrorData::invalid_params(
+        "the continuation state is not usable for this request; ask get_operation_status what \
+         became of the operation",
+        Some(serde_json::json!({ "retry": "status_only" })),
+    )
 }

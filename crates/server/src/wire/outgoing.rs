@@ -53,7 +53,7 @@ impl Outgoing {
 /// The refusal of a frame, as JSON text. Its `id` is absent where it could not be read (MCP
 /// 2026-07-28, Base Protocol, Error Responses).
 pub(super) fn fault(fault: &Fault) -> Vec<u8> {
-    let error = ErrorData::new(fault.code, fault.message.clone(), None);
+    let error = ErrorData::new(fault.code, fault.message.clone(), fault.data.clone());
     let id = fault.id.as_ref().map(|id| id.as_json());
     envelope(id, "error", &error).expect("an error without data has no map and no float")
 }

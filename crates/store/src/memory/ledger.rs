@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use counterfoil_core::admission::{Decision, LedgerTime, decide};
-use counterfoil_core::identity::{IndexKey, OperationId, OperationKey, Tenant};
+use counterfoil_core::identity::{IndexKey, OperationId, OperationKey, Principal, Tenant};
 use counterfoil_core::observation::Snapshot;
 use counterfoil_core::operation::Event;
 use counterfoil_core::record::EffectRef;
@@ -18,9 +18,9 @@ use crate::effect::{Completion, EffectContext, EffectError, EffectRow, EffectTx}
 use crate::error::{KeyProblem, OpenRefused, StoreError};
 use crate::keys::KeyCheck;
 use crate::steps::{
-    AuditLine, COMPENSATED, COMPENSATION_FAILED, Kept, NOT_THERE, RESERVED, check_result,
-    compensation_identity, effect_failed, effect_words, finish_too_late, first_step, key_taken,
-    last_step, nothing_to_finish, resolve, wrong_row,
+    AuditLine, CANCEL_REQUESTED, COMPENSATED, COMPENSATION_FAILED, Kept, NOT_THERE, RESERVED,
+    check_result, compensation_identity, effect_failed, effect_words, finish_too_late, first_step,
+    key_taken, last_step, nothing_to_finish, resolve, wrong_row,
 };
 use crate::tables::{Tables, is_identifier, is_reserved};
 
@@ -69,7 +69,9 @@ impl Ledger {
             return Err(StoreError::Refused(OpenRefused::Keys(problem)));
         }
         for check in given {
-            self.keys.entry(check.id).or_insert(check.value);
+            if self.keys.insert(check.id, check.value).is_none() {
+                mark.raise(now);
+            }
         }
         Ok(())
     }
@@ -105,23 +107,20 @@ impl Ledger {
             return Err(key_taken(path()));
         }
         let context = context(&kept, now);
-        let outcome = self.in_transaction(key, |tx| effect.apply(tx, &context));
-        let completion = outcome?.map_err(effect_failed);
+        let outcome = self.in_transaction(key, |tx| effect.apply(tx, &context))?;
+        let completion = outcome.map_err(|error| self.undone(effect_failed(error)))?;
         let (transition, row) = match &completion {
-            Ok(Completion::Whole { row, .. }) => (first_step(Event::Apply), row.as_ref()),
-            Ok(Completion::FirstStep { row }) => (first_step(Event::CommitFirst), Some(row)),
-            Err(error) => return Err(self.undone(error.clone())),
+            Completion::Whole { row, .. } => (first_step(Event::Apply), row.as_ref()),
+            Completion::FirstStep { row } => (first_step(Event::CommitFirst), Some(row)),
         };
-        match row.map(|row| self.effect_ref(row)).transpose() {
-            Ok(effect) => kept.record.effect = effect,
-            Err(error) => return Err(self.undone(error)),
-        }
+        let effect = row.map(|row| self.effect_ref(row)).transpose();
+        kept.record.effect = effect.map_err(|error| self.undone(error))?;
         match completion {
-            Ok(Completion::Whole { result, .. }) => {
+            Completion::Whole { result, .. } => {
                 check_result(&result).map_err(|error| self.undone(error))?;
                 kept.settle(transition, result, now);
             }
-            Ok(Completion::FirstStep { .. }) | Err(_) => kept.advance(transition),
+            Completion::FirstStep { .. } => kept.advance(transition),
         }
         self.by_id.insert(place, key);
         let answer = kept.record.clone();
@@ -191,6 +190,26 @@ impl Ledger {
                 Resolved::Done(Box::new(record))
             }
         }
+    }
+
+    pub(super) fn note_cancel(
+        &mut self,
+        tenant: &Tenant,
+        id: &OperationId,
+        principal: &Principal,
+        mark: &SharedMark,
+    ) {
+        let Some(record) = self.find(tenant, id).map(|kept| &kept.record) else { return };
+        let key = record.key;
+        if record.principal != *principal
+            || self.audit[&key].iter().any(|event| event.kind == CANCEL_REQUESTED)
+        {
+            return;
+        }
+        let record = record.clone();
+        let now = mark.now();
+        self.write(&AuditLine::of_caller(&record, CANCEL_REQUESTED, None), key, now);
+        mark.raise(now);
     }
 
     pub(super) fn look_up(&self, tenant: &Tenant, id: &OperationId) -> Snapshot {

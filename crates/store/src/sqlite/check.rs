@@ -18,6 +18,7 @@ use super::migrations::KNOWN_VERSION;
 use super::open::{beside, is_absent, read_ledger_row};
 use super::rows::{AFTER_KEY, Damage, decode};
 use crate::error::OpenRefused;
+use crate::steps::CANCEL_REQUESTED;
 use crate::tables::{LEDGER_TABLES, is_identifier};
 
 /// So many records are read in one snapshot; a longer one would keep the log from being cut.
@@ -252,12 +253,15 @@ fn check_trail(
 ) -> rusqlite::Result<()> {
     let trail: Option<(i64, i64, Vec<u8>)> = connection
         .prepare_cached(
-            "SELECT seq, (SELECT count(*) FROM audit_events WHERE operation_key = ?1), kind \
-             FROM audit_events WHERE operation_key = ?1 ORDER BY seq DESC LIMIT 1",
+            "SELECT (SELECT max(seq) FROM audit_events WHERE operation_key = ?1), \
+             (SELECT count(*) FROM audit_events WHERE operation_key = ?1), kind \
+             FROM audit_events WHERE operation_key = ?1 AND kind <> ?2 ORDER BY seq DESC LIMIT 1",
         )?
-        .query_row([record.key.as_bytes().as_slice()], |row| {
-            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
-        })
+        .query_row(
+            // A caller that took its call back changed no state.
+            rusqlite::params![record.key.as_bytes().as_slice(), CANCEL_REQUESTED.as_bytes()],
+            |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+        )
         .optional()?;
     let Some((last, count, kind)) = trail else {
         report.problem(format!("operation {key} has no audit event"));

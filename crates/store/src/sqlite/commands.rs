@@ -17,6 +17,7 @@ use super::effects::{self, SqliteEffects};
 use super::faults::{Fault, Kind, kind};
 use super::guard::Guard;
 use super::keys;
+use super::notes::CancelNote;
 use super::rows::{self, Found};
 use crate::clock::SharedMark;
 use crate::contract::{Answer, Finish, Resolve, Resolved, Submission};
@@ -45,7 +46,7 @@ pub(super) struct Session {
     pub(super) tenants: HashMap<Tenant, i64>,
     /// The latest time that the present transaction was stamped with; `None` if it wrote nothing.
     pub(super) stamped: Option<Timestamp>,
-    /// Set while the space that is kept for settling is gone: no new work is begun then.
+    /// The space that is kept for settling is gone: no new work is begun.
     pub(super) no_room: bool,
 }
 
@@ -55,6 +56,7 @@ pub(super) enum Command {
     Submit(Submission),
     Finish(Finish),
     Resolve(Resolve),
+    NoteCancel(CancelNote),
     BindKeys(Vec<KeyCheck>),
 }
 
@@ -63,6 +65,7 @@ pub(super) enum Command {
 pub(super) enum Done {
     Answer(Answer),
     Resolved(Resolved),
+    Noted,
     KeysBound,
 }
 
@@ -83,6 +86,7 @@ impl Session {
             Command::Submit(submission) => self.submit(submission).map(Done::Answer),
             Command::Finish(finish) => self.finish(finish).map(Done::Answer),
             Command::Resolve(said) => self.resolve(said).map(Done::Resolved),
+            Command::NoteCancel(note) => self.note_cancel(note).map(|()| Done::Noted),
             Command::BindKeys(checks) => {
                 let now = self.mark.now();
                 if keys::bind(&self.connection, &self.path, checks, now)? {
@@ -335,7 +339,12 @@ impl Session {
         self.audit(kept, now, &AuditLine { identity: &identity, ..line })
     }
 
-    fn audit(&self, kept: &Kept, now: Timestamp, line: &AuditLine<'_>) -> Result<(), Fault> {
+    pub(super) fn audit(
+        &self,
+        kept: &Kept,
+        now: Timestamp,
+        line: &AuditLine<'_>,
+    ) -> Result<(), Fault> {
         const SQL: &str = "INSERT INTO audit_events \
             (operation_key, seq, at_ms, kind, identity, who, reason, proof) \
             SELECT ?1, coalesce(max(seq), 0) + 1, ?2, ?3, ?4, ?5, ?6, ?7 \
@@ -352,7 +361,7 @@ impl Session {
         Ok(())
     }
 
-    fn stamp(&mut self, now: Timestamp) {
+    pub(super) fn stamp(&mut self, now: Timestamp) {
         self.stamped = Some(self.stamped.map_or(now, |earlier| earlier.max(now)));
     }
 

@@ -91,13 +91,14 @@ fn insert_ledger(connection: &Connection, backend_id: &BackendId) -> rusqlite::R
     Ok(())
 }
 
-/// Gives the draft its name, unless that is taken. Both ways are atomic and replace nothing.
+/// Gives the draft its name, unless that is taken. Both ways are atomic and replace nothing; a
+/// link comes second, because a crash would leave the ledger with two names.
 fn publish(draft: &Path, path: &Path) -> io::Result<()> {
-    match fs::hard_link(draft, path) {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    match renameat_with(CWD, draft, CWD, path, RenameFlags::NOREPLACE).map_err(io::Error::from) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            // A file system without hard links.
-            use rustix::fs::{CWD, RenameFlags, renameat_with};
-            renameat_with(CWD, draft, CWD, path, RenameFlags::NOREPLACE).map_err(|_| error)
+            // Perhaps a file system that cannot rename without replacing.
+            fs::hard_link(draft, path)
         }
         other => other,
     }

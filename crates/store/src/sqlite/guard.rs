@@ -89,6 +89,8 @@ fn store_may(context: &AuthContext<'_>) -> bool {
 fn effect_may(context: &AuthContext<'_>) -> bool {
     match context.action {
         AuthAction::Select | AuthAction::Recursive => true,
+        // A full-text table of the embedder's asks for it by itself; it changes nothing.
+        AuthAction::Pragma { pragma_name: "data_version", pragma_value: None } => true,
         AuthAction::Function { function_name } => may_call(function_name),
         AuthAction::Insert { table_name }
         | AuthAction::Delete { table_name }

@@ -12,25 +12,48 @@ use crate::keys::KeyCheck;
 /// Keeps the keys that are new; says whether there was one.
 ///
 /// # Errors
-/// [`OpenRefused::Keys`] if a key is not the one that was used, or one that is not given is still
-/// needed: records in progress, in doubt or within their retention are compared under it.
+/// As [`unknown`].
 pub(super) fn bind(
     connection: &Connection,
     path: &Path,
     given: &[KeyCheck],
     now: Timestamp,
 ) -> Result<bool, Fault> {
-    let kept = kept(connection)?;
-    for (id, value) in &kept {
-        let damaged = || {
+    let unknown = unknown(connection, path, given, now)?;
+    for check in &unknown {
+        connection
+            .prepare_cached(
+                "INSERT INTO keys (key_id, check_value, first_seen_ms) VALUES (?1, ?2, ?3)",
+            )?
+            .execute(params![check.id, check.value.as_slice(), now.as_ms()])?;
+    }
+    Ok(!unknown.is_empty())
+}
+
+/// The keys among the given ones that the ledger was never used with.
+///
+/// # Errors
+/// [`OpenRefused::Keys`] if a key is not the one that was used, or one that is not given is still
+/// needed: records in progress, in doubt or within their retention are compared under it.
+pub(super) fn unknown(
+    connection: &Connection,
+    path: &Path,
+    given: &[KeyCheck],
+    now: Timestamp,
+) -> Result<Vec<KeyCheck>, Fault> {
+    let mut unknown = given.to_vec();
+    for (id, value) in kept(connection)? {
+        let damaged = |_| {
             Fault::Command(StoreError::Refused(OpenRefused::Damaged {
                 path: path.to_owned(),
                 cause: "its table `keys` holds a row that no version wrote".into(),
             }))
         };
-        let id = u32::try_from(*id).map_err(|_| damaged())?;
+        let id = u32::try_from(id).map_err(damaged)?;
         match given.iter().find(|check| check.id == id) {
-            Some(check) if check.value.as_slice() == value.as_slice() => {}
+            Some(check) if check.value.as_slice() == value.as_slice() => {
+                unknown.retain(|check| check.id != id);
+            }
             Some(_) => return Err(refused(KeyProblem::Mismatch { key_id: id })),
             None if is_needed(connection, id, now)? => {
                 return Err(refused(KeyProblem::Missing { key_id: id }));
@@ -38,17 +61,7 @@ pub(super) fn bind(
             None => {}
         }
     }
-    let mut wrote = false;
-    for check in given.iter().filter(|check| !kept.iter().any(|(id, _)| *id == i64::from(check.id)))
-    {
-        connection
-            .prepare_cached(
-                "INSERT INTO keys (key_id, check_value, first_seen_ms) VALUES (?1, ?2, ?3)",
-            )?
-            .execute(params![check.id, check.value.as_slice(), now.as_ms()])?;
-        wrote = true;
-    }
-    Ok(wrote)
+    Ok(unknown)
 }
 
 fn kept(connection: &Connection) -> rusqlite::Result<Vec<(i64, Vec<u8>)>> {

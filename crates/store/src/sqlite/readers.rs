@@ -13,12 +13,14 @@ use tokio::sync::oneshot;
 
 use super::commands::set_aside;
 use super::effects::look;
-use super::faults::store_error;
+use super::faults::{Fault, store_error};
+use super::keys::unknown;
 use super::open::read_ledger_row;
 use super::rows::{Found, find_by_id};
 use crate::clock::SharedMark;
 use crate::contract::{AuditEvent, LedgerInfo};
 use crate::error::StoreError;
+use crate::keys::KeyCheck;
 
 /// How many threads read.
 pub(super) const READER_COUNT: usize = 2;
@@ -31,9 +33,23 @@ type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 /// A question, and whoever waits for the answer.
 #[derive(Debug)]
 pub(super) enum Question {
-    LookUp { tenant: Tenant, operation_id: OperationId, reply: Reply<Snapshot> },
-    Audit { key: OperationKey, reply: Reply<Vec<AuditEvent>> },
-    Info { reply: Reply<LedgerInfo> },
+    LookUp {
+        tenant: Tenant,
+        operation_id: OperationId,
+        reply: Reply<Snapshot>,
+    },
+    Audit {
+        key: OperationKey,
+        reply: Reply<Vec<AuditEvent>>,
+    },
+    Info {
+        reply: Reply<LedgerInfo>,
+    },
+    /// Whether the ledger knows all of these keys already.
+    KnowsKeys {
+        checks: Vec<KeyCheck>,
+        reply: Reply<bool>,
+    },
 }
 
 /// One reading thread's state.
@@ -68,6 +84,9 @@ impl ReadThread {
             }
             Question::Info { reply } => {
                 let _ = reply.send(self.in_snapshot(info));
+            }
+            Question::KnowsKeys { checks, reply } => {
+                let _ = reply.send(self.knows_keys(&checks));
             }
         }
     }
@@ -107,6 +126,15 @@ impl ReadThread {
                 Snapshot::Quarantined
             }
         })
+    }
+
+    fn knows_keys(&self, checks: &[KeyCheck]) -> Result<bool, StoreError> {
+        let now = self.mark.now();
+        self.in_snapshot(|connection| match unknown(connection, &self.path, checks, now) {
+            Ok(unknown) => Ok(Ok(unknown.is_empty())),
+            Err(Fault::Command(refused)) => Ok(Err(refused)),
+            Err(Fault::Sqlite(error)) => Err(error),
+        })?
     }
 }
 

@@ -5,11 +5,12 @@ use counterfoil_core::operation::Verdict;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::commands::{Command, Done};
+use super::notes::{CancelNote, is_noted};
 use super::rows::{Found, find_by_id, find_by_key};
 use crate::contract::{Answer, Finish, Resolve, Resolved, Submission};
 use crate::error::StoreError;
 use crate::keys::KeyCheck;
-use crate::steps::Kept;
+use crate::steps::{CANCEL_REQUESTED, Kept};
 
 /// Looks for a command's mark. `held` is what the lost transaction had decided: an error of the
 /// command's own stands, since it left nothing to commit.
@@ -25,6 +26,7 @@ pub(super) fn recall(
         Command::Submit(submission) => submitted(connection, submission),
         Command::Finish(finish) => finished(connection, finish),
         Command::Resolve(said) => resolved(connection, said),
+        Command::NoteCancel(note) => noted(connection, note),
         Command::BindKeys(checks) => bound(connection, checks),
     };
     found.ok().flatten().ok_or(StoreError::CommitUnknown)
@@ -55,7 +57,7 @@ fn resolved(connection: &Connection, said: &Resolve) -> rusqlite::Result<Option<
     let last = connection
         .prepare_cached(
             "SELECT kind = ?2 AND who = ?3 AND reason = ?4 AND proof IS ?5 FROM audit_events \
-             WHERE operation_key = ?1 ORDER BY seq DESC LIMIT 1",
+             WHERE operation_key = ?1 AND kind <> ?6 ORDER BY seq DESC LIMIT 1",
         )?
         .query_row(
             params![
@@ -64,12 +66,19 @@ fn resolved(connection: &Connection, said: &Resolve) -> rusqlite::Result<Option<
                 said.who.as_bytes(),
                 said.reason.as_bytes(),
                 said.proof.as_ref().map(String::as_bytes),
+                CANCEL_REQUESTED.as_bytes(),
             ],
             |row| row.get::<_, Option<bool>>(0),
         )
         .optional()?;
     let ours = last.flatten().unwrap_or(false);
     Ok(ours.then(|| Done::Resolved(Resolved::Done(Box::new(kept.record)))))
+}
+
+fn noted(connection: &Connection, note: &CancelNote) -> rusqlite::Result<Option<Done>> {
+    let found = find_by_id(connection, &note.tenant, &note.operation_id)?;
+    let Some(kept) = kept_if(found, |kept| note.concerns(kept)) else { return Ok(None) };
+    Ok(is_noted(connection, kept.record.key)?.then_some(Done::Noted))
 }
 
 fn bound(connection: &Connection, checks: &[KeyCheck]) -> rusqlite::Result<Option<Done>> {

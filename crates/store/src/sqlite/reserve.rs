@@ -13,7 +13,6 @@ const RESERVE_BYTES: u64 = 1024 * 1024;
 #[derive(Debug)]
 pub(super) struct Reserve {
     path: PathBuf,
-    spent: bool,
 }
 
 impl Reserve {
@@ -22,7 +21,7 @@ impl Reserve {
     pub(super) fn beside(ledger: &Path) -> Self {
         let mut name = ledger.to_owned().into_os_string();
         name.push("-reserve");
-        let reserve = Self { path: name.into(), spent: false };
+        let reserve = Self { path: name.into() };
         if let Err(error) = reserve.fill() {
             let path = reserve.path.display().to_string();
             tracing::warn!(path, %error, "no space could be kept for settling on a full disk");
@@ -31,8 +30,7 @@ impl Reserve {
     }
 
     /// Gives the room up; says whether there was any.
-    pub(super) fn release(&mut self) -> bool {
-        self.spent = true;
+    pub(super) fn release(&self) -> bool {
         let released = fs::remove_file(&self.path).is_ok();
         if released {
             tracing::error!("the ledger's disk is full: settling from the reserve, no new work");
@@ -40,13 +38,13 @@ impl Reserve {
         released
     }
 
-    /// Whether the room was given up and could not be had back yet. Tries to have it back.
-    pub(super) fn is_spent(&mut self) -> bool {
-        if self.spent && self.fill().is_ok() {
-            self.spent = false;
+    /// Tries to have the room back; says whether it is there.
+    pub(super) fn refill(&self) -> bool {
+        let filled = self.fill().is_ok();
+        if filled {
             tracing::info!("the ledger's disk has room again");
         }
-        self.spent
+        filled
     }
 
     fn fill(&self) -> io::Result<()> {

@@ -6,7 +6,6 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use counterfoil_core::identity::BackendId;
-use counterfoil_core::operation::State;
 use rusqlite::Error;
 use tokio::sync::oneshot;
 
@@ -18,10 +17,10 @@ use super::pace::Pace;
 use super::recall::recall;
 use super::reserve::Reserve;
 use crate::clock::SharedMark;
-use crate::contract::Answer;
-use crate::cut_point;
 use crate::error::StoreError;
 use crate::tables::Tables;
+#[cfg(feature = "cut-points")]
+use crate::{contract::Answer, cut_point};
 
 /// At most this many commands share one transaction.
 const BATCH_LIMIT: usize = 256;
@@ -36,7 +35,7 @@ const CHECKPOINT_PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Job {
     pub(super) command: Command,
     /// What the transaction decided; told to the caller after the commit.
-    held: Option<Result<Done, StoreError>>,
+    pub(super) held: Option<Result<Done, StoreError>>,
     reply: oneshot::Sender<Result<Done, StoreError>>,
 }
 
@@ -46,7 +45,7 @@ impl Job {
         (Self { command, held: None, reply }, answer)
     }
 
-    fn answer(self) {
+    pub(super) fn answer(self) {
         let outcome = self.held.unwrap_or(Err(StoreError::CommitUnknown));
         // A caller that has gone does not undo what is committed.
         let _ = self.reply.send(outcome);
@@ -67,15 +66,17 @@ enum Together {
 #[derive(Debug)]
 pub(super) struct Writer {
     /// `None` after a failed commit, until the file could be opened again.
-    session: Option<Session>,
+    pub(super) session: Option<Session>,
     backend_id: BackendId,
     lock_wait: Duration,
     pace: Pace,
     reserve: Reserve,
+    /// The reserve was given up for settling: until it is there again, nothing new is begun.
+    no_room: bool,
     tables: Arc<Tables>,
     mark: Arc<SharedMark>,
     path: std::path::PathBuf,
-    checkpoint_after: Instant,
+    pub(super) checkpoint_after: Instant,
 }
 
 impl Writer {
@@ -85,6 +86,7 @@ impl Writer {
             lock_wait,
             pace: Pace::new(),
             reserve: Reserve::beside(&session.path),
+            no_room: false,
             tables: Arc::clone(&session.tables),
             mark: Arc::clone(&session.mark),
             path: session.path.clone(),
@@ -110,7 +112,8 @@ impl Writer {
         }
     }
 
-    fn run_batch(&mut self, batch: &mut Vec<Job>) {
+    pub(super) fn run_batch(&mut self, batch: &mut Vec<Job>) {
+        self.no_room = self.no_room && !self.reserve.refill();
         let together = if batch.len() == 1 { Together::Apart } else { self.together(batch) };
         match together {
             Together::Decided => {}
@@ -169,6 +172,7 @@ impl Writer {
             && matches!(job.held, Some(Err(StoreError::Full { .. })))
             && self.reserve.release()
         {
+            self.no_room = true;
             self.alone_once(job);
         }
     }
@@ -223,13 +227,13 @@ impl Writer {
                 return Err(error);
             }
         }
-        session.no_room = self.reserve.is_spent();
+        session.no_room = self.no_room;
         Ok(session)
     }
 
     /// After a commit whose acknowledgement was lost: opens the ledger again and looks, for each
     /// command, whether its own mark is there.
-    fn recall(&mut self, batch: &mut [Job]) {
+    pub(super) fn recall(&mut self, batch: &mut [Job]) {
         // First closed, then opened: the broken connection must not be the one that answers.
         self.session = None;
         tracing::error!("the ledger's commit was not acknowledged; opening it again to look");
@@ -249,7 +253,7 @@ impl Writer {
     }
 
     /// Writes the log back and cuts it once it is large. Readers may prevent it for a while.
-    fn cut_log(&mut self) {
+    pub(super) fn cut_log(&mut self) {
         let Some(session) = &self.session else { return };
         let length = std::fs::metadata(beside(&self.path, "-wal")).map_or(0, |log| log.len());
         if length <= WAL_LIMIT_BYTES || Instant::now() < self.checkpoint_after {
@@ -380,14 +384,14 @@ fn after_commit(session: &Session, held: Option<&Result<Done, StoreError>>) {
     if let Some(stamped) = session.stamped {
         session.mark.raise(stamped);
     }
+    #[cfg(feature = "cut-points")]
     if let Some(Ok(Done::Answer(Answer::Fresh(record)))) = held {
-        match record.state {
-            State::InProgress(_) => {
-                cut_point!("store.after_first_commit");
-            }
-            _ => {
-                cut_point!("store.after_commit");
-            }
+        if record.state.is_terminal() {
+            cut_point!("store.after_commit");
+        } else {
+            cut_point!("store.after_first_commit");
         }
     }
+    #[cfg(not(feature = "cut-points"))]
+    let _ = held;
 }

@@ -50,7 +50,7 @@ pub enum First {
     /// Makes no row at all.
     NoRow,
     /// Inserts a tag and leaves the rest to the next step.
-    FirstStep,
+    Step,
     /// Inserts a note, then fails.
     FailsAfterInsert,
     /// Inserts a note, then refuses.
@@ -59,6 +59,8 @@ pub enum First {
     PanicsAfterInsert,
     /// Names a row that it did not make.
     NamesNothing,
+    /// Names a row of the ledger's own.
+    NamesLedger,
     /// Gives a result of so many bytes.
     Result(usize),
 }
@@ -89,7 +91,7 @@ pub fn note(text: &str) -> Probe {
 
 /// An effect of two steps, of which the second and the compensation go as said.
 pub fn two_steps(follow_up: Goes, compensate: Goes) -> Probe {
-    Probe { follow_up, compensate, ..probe(First::FirstStep) }
+    Probe { follow_up, compensate, ..probe(First::Step) }
 }
 
 impl Probe {
@@ -136,7 +138,7 @@ impl LocalEffect for Probe {
             First::NoRow => {
                 Ok(Completion::Whole { row: None, result: StoredResult::from_text("done") })
             }
-            First::FirstStep => {
+            First::Step => {
                 let word = self.text.as_str().into();
                 let id = tx.insert(TAGS, &[("note_id", 0.into()), ("word", word)])?;
                 Ok(Completion::FirstStep { row: EffectRow { table: TAGS, id } })
@@ -154,6 +156,7 @@ impl LocalEffect for Probe {
                 go(Goes::Panics, Completion::Whole { row: None, result: created(0) })
             }
             First::NamesNothing => Ok(whole(EffectRow { table: NOTES, id: 4711 })),
+            First::NamesLedger => Ok(whole(EffectRow { table: "ledger", id: 1 })),
             First::Result(length) => Ok(Completion::Whole {
                 row: None,
                 result: StoredResult::from_text(&"x".repeat(length)),

@@ -1,9 +1,14 @@
 //! The conformance suite: every sentence of the contract as cases that know no back end. A new back
 //! end brings a [`Factory`].
 #![allow(dead_code, unreachable_pub, reason = "shared by several test programs, each uses a part")]
+#![allow(
+    clippy::print_stderr,
+    reason = "what cannot be tested here is said, not skipped in silence"
+)]
 
 pub mod admission;
 pub mod calls;
+pub mod cancelling;
 pub mod clock;
 pub mod concurrency;
 pub mod effects;

@@ -110,7 +110,9 @@ pub async fn a_row_that_stands_needs_a_proof_against_it<F: Factory>() {
     let first = begun(&bench, &call).await;
     bench.clock.pass(LEASE);
     let stands = Resolved::EffectStands { table: TAGS.into(), id: 1 };
-    assert_eq!(resolve(&bench, say(&call, Verdict::NotApplied, None)).await, stands);
+    for no_proof in [None, Some(""), Some(" \n")] {
+        assert_eq!(resolve(&bench, say(&call, Verdict::NotApplied, no_proof)).await, stands);
+    }
     assert_eq!(bench.kinds(first.key).await, ["first_step_committed"]);
     let done = resolve(&bench, say(&call, Verdict::NotApplied, Some("moved"))).await;
     assert!(matches!(done, Resolved::Done(_)), "{done:?}");

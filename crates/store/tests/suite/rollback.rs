@@ -18,6 +18,7 @@ pub async fn a_failed_effect_leaves_nothing_and_the_same_id_applies_once<F: Fact
         (First::RefusesAfterInsert, Retry::None),
         (First::PanicsAfterInsert, Retry::SameOperation),
         (First::NamesNothing, Retry::SameOperation),
+        (First::NamesLedger, Retry::SameOperation),
         (First::Result(MAX_RESULT_BYTES + 1), Retry::None),
     ] {
         let bench = Bench::<F>::new();

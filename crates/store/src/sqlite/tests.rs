@@ -1,0 +1,310 @@
+//! What can only be brought about from inside: a commit whose acknowledgement is lost, and a record
+//! whose result retention has taken.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use counterfoil_core::admission::{Decision, LedgerTime, decide};
+use counterfoil_core::limits::MAX_RESULT_BYTES;
+use counterfoil_core::observation::{EffectSeen, Snapshot};
+use counterfoil_core::operation::Verdict;
+use counterfoil_core::record::Record;
+use counterfoil_core::refusal::Refusal;
+use rusqlite::Connection;
+use tokio::sync::oneshot;
+
+use super::commands::{Command, Done, Session};
+use super::connection::WAL_LIMIT_BYTES;
+use super::open::{self, Opened};
+use super::rows::{self, Found};
+use super::writer::{Job, Writer};
+use super::{SqliteStore, check};
+use crate::contract::{Answer, Finish, Resolve, Resolved, Store, Submission};
+use crate::error::StoreError;
+use crate::keys::KeyCheck;
+use crate::suite::calls::{BOOT, TestCall, call};
+use crate::suite::clock::TestClock;
+use crate::suite::effects::{First, Goes, Probe, note, probe, two_steps};
+use crate::suite::factories::Sqlite;
+use crate::suite::{Bench, Factory};
+
+type Reply = oneshot::Receiver<Result<Done, StoreError>>;
+
+/// A writer that runs in the test's own thread.
+struct Bed {
+    factory: Sqlite,
+    clock: Arc<TestClock>,
+    writer: Writer,
+}
+
+fn bed() -> Bed {
+    let bench = Bench::<Sqlite>::new();
+    let (factory, clock) = (bench.factory, bench.clock);
+    let Opened { session, row } =
+        open::open(&factory.options, &factory.options.path).expect("opens");
+    let writer = Writer::new(session, row.backend_id, Duration::ZERO);
+    Bed { factory, clock, writer }
+}
+
+impl Bed {
+    fn run(&mut self, commands: Vec<Command>) -> Vec<Result<Done, StoreError>> {
+        let (mut jobs, replies): (Vec<Job>, Vec<Reply>) =
+            commands.into_iter().map(Job::new).unzip();
+        self.writer.run_batch(&mut jobs);
+        replies.into_iter().map(answer).collect()
+    }
+
+    /// Runs the commands in one committed transaction, and loses the acknowledgement.
+    fn run_unacknowledged(&mut self, commands: Vec<Command>) -> Vec<Result<Done, StoreError>> {
+        let session = self.writer.session.as_mut().expect("open");
+        session.connection.execute_batch("BEGIN IMMEDIATE").expect("begins");
+        let (mut jobs, replies): (Vec<Job>, Vec<Reply>) =
+            commands.into_iter().map(Job::new).unzip();
+        for job in &mut jobs {
+            job.held = Some(Ok(session.run(&job.command).expect("works")));
+        }
+        session.connection.execute_batch("COMMIT").expect("commits");
+        self.writer.recall(&mut jobs);
+        jobs.into_iter().for_each(Job::answer);
+        replies.into_iter().map(answer).collect()
+    }
+
+    fn session(&mut self) -> &mut Session {
+        self.writer.session.as_mut().expect("open")
+    }
+
+    fn fresh(&mut self, call: &TestCall, effect: &Probe) -> Record {
+        match self.run(vec![submit(call, effect)]).remove(0) {
+            Ok(Done::Answer(Answer::Fresh(record))) => *record,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The next commit ends in an error that leaves no transaction, and commits nothing.
+    fn lose_next_commit(&mut self) {
+        let hook = Some(|| true);
+        self.session().connection.commit_hook(hook).expect("a hook");
+    }
+}
+
+fn answer(mut reply: Reply) -> Result<Done, StoreError> {
+    reply.try_recv().expect("answered")
+}
+
+fn submit(call: &TestCall, effect: &Probe) -> Command {
+    Command::Submit(Submission { admitted: call.admit(), effect: Arc::new(effect.clone()) })
+}
+
+fn finish(begun: &Record) -> Command {
+    let effect = Arc::new(two_steps(Goes::Well, Goes::Well));
+    Command::Finish(Finish { key: begun.key, boot: BOOT, fence: 1, effect })
+}
+
+fn resolve(call: &TestCall, verdict: Verdict, proof: Option<&str>) -> Command {
+    Command::Resolve(Resolve {
+        tenant: call.tenant(),
+        operation_id: call.operation_id(),
+        verdict,
+        who: "olga".into(),
+        reason: "seen".into(),
+        proof: proof.map(str::to_owned),
+    })
+}
+
+#[test]
+fn a_lost_commit_is_unknown_and_the_same_operation_decides() {
+    // Promise: when a commit fails in a way that leaves its outcome open, no caller is told that
+    // it happened or that it did not; sent again, each takes effect once.
+    for count in [1, 3] {
+        let mut bed = bed();
+        let commands = || {
+            (0..count).map(|n| submit(&call(&format!("op-{n}")), &note("body"))).collect::<Vec<_>>()
+        };
+        bed.lose_next_commit();
+        for answer in bed.run(commands()) {
+            assert_eq!(answer.err(), Some(StoreError::CommitUnknown));
+        }
+        for answer in bed.run(commands()) {
+            assert!(matches!(answer, Ok(Done::Answer(Answer::Fresh(_)))), "{answer:?}");
+        }
+        for answer in bed.run(commands()) {
+            assert!(matches!(answer, Ok(Done::Answer(Answer::Replayed(_)))), "{answer:?}");
+        }
+    }
+}
+
+#[test]
+fn a_commit_that_stands_is_found_by_its_own_mark() {
+    // Promise: whoever's commit is in the ledger after all is told its answer; whoever only read
+    // through that transaction is told to ask again.
+    let mut bed = bed();
+    let begun = bed.fresh(&call("begun"), &two_steps(Goes::Well, Goes::Well));
+    bed.fresh(&call("resolved"), &two_steps(Goes::Well, Goes::Well));
+    bed.clock.pass(Duration::from_secs(30));
+    let key = KeyCheck { id: 4, value: [4; 16] };
+    let mut answers = bed.run_unacknowledged(vec![
+        submit(&call("op-1"), &note("body")),
+        submit(&call("op-1"), &note("body")),
+        finish(&begun),
+        resolve(&call("resolved"), Verdict::NotApplied, Some("moved")),
+        Command::BindKeys(vec![key]),
+    ]);
+    assert!(matches!(answers.remove(0), Ok(Done::Answer(Answer::Fresh(_)))));
+    assert_eq!(answers.remove(0).err(), Some(StoreError::CommitUnknown));
+    assert!(matches!(answers.remove(0), Ok(Done::Answer(Answer::Fresh(_)))));
+    assert!(matches!(answers.remove(0), Ok(Done::Resolved(Resolved::Done(_)))));
+    assert!(matches!(answers.remove(0), Ok(Done::KeysBound)));
+}
+
+#[test]
+fn nothing_of_another_is_taken_for_ones_own() {
+    // Promise: after a lost commit somebody else's settlement, decision or key is not taken for
+    // the one that was lost.
+    let mut bed = bed();
+    let begun = bed.fresh(&call("begun"), &two_steps(Goes::Well, Goes::Well));
+    bed.clock.pass(Duration::from_secs(30));
+    let lost = vec![
+        finish(&begun),
+        resolve(&call("begun"), Verdict::NotApplied, Some("another proof")),
+        resolve(&call("absent"), Verdict::Applied, None),
+        Command::BindKeys(vec![KeyCheck { id: 4, value: [4; 16] }]),
+    ];
+    bed.run(vec![resolve(&call("begun"), Verdict::NotApplied, Some("moved"))]);
+    let (mut jobs, replies): (Vec<Job>, Vec<Reply>) = lost.into_iter().map(Job::new).unzip();
+    jobs[2].held = Some(Err(StoreError::EffectPanicked));
+    bed.writer.recall(&mut jobs);
+    jobs.into_iter().for_each(Job::answer);
+    let mut answers: Vec<_> = replies.into_iter().map(answer).collect();
+    // A command's own error left nothing to commit, so it stands.
+    assert_eq!(answers.remove(2).err(), Some(StoreError::EffectPanicked));
+    for answer in answers {
+        assert_eq!(answer.err(), Some(StoreError::CommitUnknown));
+    }
+}
+
+#[test]
+fn a_ledger_that_cannot_be_opened_again_answers_and_recovers() {
+    // Promise: after a lost commit, with the file gone, every caller is answered; when the file is
+    // back the writer goes on by itself.
+    let mut bed = bed();
+    let path = bed.factory.options.path.clone();
+    let aside = path.with_extension("aside");
+    let (mut jobs, replies): (Vec<Job>, Vec<Reply>) =
+        [submit(&call("op-1"), &note("x"))].into_iter().map(Job::new).unzip();
+    bed.writer.session = None;
+    std::fs::rename(&path, &aside).expect("moves");
+    bed.writer.recall(&mut jobs);
+    jobs.into_iter().for_each(Job::answer);
+    for reply in replies {
+        assert_eq!(answer(reply).err(), Some(StoreError::CommitUnknown));
+    }
+    let refused = bed.run(vec![submit(&call("op-1"), &note("x"))]).remove(0);
+    assert!(matches!(refused, Err(StoreError::Refused(_))), "{refused:?}");
+    std::fs::rename(&aside, &path).expect("moves back");
+    bed.fresh(&call("op-1"), &note("x"));
+}
+
+#[tokio::test]
+async fn a_purged_record_is_still_a_record() {
+    // Promise: when retention has taken the stored result, the record stays sound and says so.
+    let mut bed = bed();
+    let record = bed.fresh(&call("op-1"), &note("body"));
+    let session = bed.session();
+    let Ok(Found::Kept(mut kept)) = rows::find_by_key(&session.connection, record.key) else {
+        panic!("no record")
+    };
+    kept.record.result = None;
+    kept.record.purged = true;
+    rows::update(&session.connection, &kept).expect("writes");
+    drop(bed.writer);
+    let store = SqliteStore::open(&bed.factory.options).expect("opens");
+    let tenant = call("op-1").tenant();
+    let found = store.look_up(&tenant, &call("op-1").operation_id()).await.expect("reads");
+    let expected = Snapshot::Found { record: Box::new(kept.record), effect: EffectSeen::Same };
+    assert_eq!(found, expected);
+    let report = check(&bed.factory.options.path).expect("a ledger");
+    assert!(report.is_sound(), "{report:?}");
+}
+
+#[test]
+fn a_half_written_record_is_never_believed() {
+    // Promise: a row between its insert and its update, were it ever committed, is damaged.
+    let mut bed = bed();
+    let session = bed.session();
+    let kept = crate::steps::Kept::begin(&call("op-1").admit(), session.mark.now());
+    session
+        .connection
+        .execute_batch("INSERT INTO tenants VALUES (1, CAST('local' AS BLOB))")
+        .expect("ok");
+    rows::insert(&session.connection, 1, &kept).expect("writes");
+    let found = rows::find_by_key(&session.connection, kept.record.key).expect("reads");
+    assert!(matches!(found, Found::Damaged(damage) if damage.column == "row_check"), "{found:?}");
+}
+
+#[test]
+fn a_command_that_fails_beneath_its_effect_leaves_no_tenant() {
+    // Promise: a tenant's number that was rolled back is not used as if it were there.
+    let mut bed = bed();
+    let call = TestCall { tenant: "new", ..call("op-1") };
+    let failing = probe(First::FailsAfterInsert);
+    let answers = bed.run(vec![submit(&call, &failing), submit(&call, &note("body"))]);
+    assert!(matches!(answers[0], Err(StoreError::EffectFailed { .. })));
+    assert!(matches!(answers[1], Ok(Done::Answer(Answer::Fresh(_)))));
+    bed.fresh(&TestCall { id: "op-2".into(), ..call }, &note("body"));
+    let report = check(&bed.factory.options.path).expect("a ledger");
+    assert!(report.is_sound(), "{report:?}");
+}
+
+#[test]
+fn a_record_found_under_a_shared_digest_is_a_conflict() {
+    // Promise: a call whose ID only shares its digest with another's record never meets it.
+    let mut bed = bed();
+    let record = bed.fresh(&call("op-1"), &note("body"));
+    let time = LedgerTime { now: record.created_at, horizon: record.created_at };
+    let found = decide(&call("op-2").admit(), Some(&record), time);
+    assert_eq!(found, Decision::Refuse(Refusal::conflict(call("op-2").operation_id())));
+}
+
+#[test]
+fn durability_is_set_and_asserted() {
+    // Promise: every connection writes through a log with full synchronisation.
+    let mut bed = bed();
+    let ask = |connection: &Connection, name: &str| {
+        let text = format!("SELECT CAST({name} AS TEXT) FROM pragma_{name}");
+        connection.query_row(&text, [], |row| row.get::<_, String>(0)).expect(name)
+    };
+    let reader = open::reader(&bed.factory.options.path, Duration::ZERO).expect("opens");
+    for connection in [&bed.session().connection, &reader] {
+        assert_eq!(ask(connection, "journal_mode"), "wal");
+        assert_eq!(ask(connection, "synchronous"), "2");
+        assert_eq!(ask(connection, "foreign_keys"), "1");
+        assert_eq!(ask(connection, "trusted_schema"), "0");
+    }
+    assert!(reader.execute("DELETE FROM keys", []).is_err(), "a reader cannot write");
+    assert_eq!(Sqlite::NAME, "sqlite");
+}
+
+#[test]
+fn the_log_is_cut_when_it_has_grown_large() {
+    // Promise: the write-ahead log does not keep the size of its largest moment; a reader that
+    // stands in the way delays that and breaks nothing.
+    let mut bed = bed();
+    let path = bed.factory.options.path.clone();
+    let log_bytes = || std::fs::metadata(open::beside(&path, "-wal")).expect("a log").len();
+    let reader = Connection::open(&path).expect("opens");
+    reader.execute_batch("BEGIN; SELECT count(*) FROM operations").expect("reads");
+    let big = probe(First::Result(MAX_RESULT_BYTES - 2));
+    let commands = (0..5).map(|number| submit(&call(&format!("op-{number}")), &big)).collect();
+    for answer in bed.run(commands) {
+        assert!(matches!(answer, Ok(Done::Answer(Answer::Fresh(_)))));
+    }
+    let large = log_bytes();
+    assert!(large > WAL_LIMIT_BYTES, "{large} bytes");
+    bed.writer.cut_log();
+    assert_eq!(log_bytes(), large, "a reader still needs it");
+    drop(reader);
+    bed.writer.checkpoint_after = Instant::now();
+    bed.writer.cut_log();
+    assert_eq!(log_bytes(), 0);
+    bed.fresh(&call("after"), &note("x"));
+}
