@@ -5,12 +5,15 @@ use std::time::Duration;
 /// The sizes of a run.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// How many interleaved rounds each figure is the median of.
+    /// How many interleaved rounds each figure is the median of. They are many and short, so that
+    /// the two of a pair meet the same disk.
     pub pair_count: usize,
     /// How long a round lasts at most.
     pub round: Duration,
     /// How many operations are prepared for a round of many callers; it ends early without more.
     pub prepared_count: usize,
+    /// How many operations warm a file up: the log has its full size afterwards and is used again.
+    pub warm_up_count: usize,
     /// The numbers of callers.
     pub callers: &'static [usize],
     /// The sizes of ledgers between which growth is measured, in operations. The second one is what
@@ -27,9 +30,10 @@ impl Plan {
     #[must_use]
     pub const fn standard() -> Self {
         Self {
-            pair_count: 9,
-            round: Duration::from_millis(500),
-            prepared_count: 20_000,
+            pair_count: 25,
+            round: Duration::from_millis(120),
+            prepared_count: 10_000,
+            warm_up_count: 12_000,
             callers: &[1, 16, 64, 256],
             growth_sizes: &[0, 100_000, 1_000_000],
             bytes_count: 10_000,
@@ -54,6 +58,7 @@ impl Plan {
             pair_count: 1,
             round: Duration::from_millis(40),
             prepared_count: 100,
+            warm_up_count: 100,
             callers: &[1, 16],
             growth_sizes: &[0, 200, 400],
             bytes_count: 200,
@@ -67,11 +72,5 @@ impl Plan {
         // Each caller waits for its commit, which takes at least some 50 us.
         let reachable = callers * (self.round.as_micros() as usize / 50);
         if reachable < self.prepared_count { reachable } else { self.prepared_count }
-    }
-
-    /// The order of a pair, so that neither side is always the first.
-    #[must_use]
-    pub const fn ours_first(pair: usize) -> bool {
-        pair.is_multiple_of(2)
     }
 }

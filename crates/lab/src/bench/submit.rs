@@ -2,6 +2,7 @@
 //! side on a file of its own that stays for all of them.
 
 use std::path::Path;
+use std::time::Duration;
 
 use super::figures::{Check, Figure, Report, Round};
 use super::plan::Plan;
@@ -44,15 +45,14 @@ async fn measure(plan: &Plan, directory: &Path, callers: usize) -> anyhow::Resul
     let store = StoreLedger::open(&directory.join("ledger.db"), &workload).await?;
     let single_place = tempfile::tempdir_in(directory)?;
     let mut limit = RawLedger::create(directory)?;
-    let single = RawLedger::create(single_place.path())?;
+    let mut single = RawLedger::create(single_place.path())?;
     let mut rounds =
         Rounds { tasks: vec![], threads: vec![], limit: vec![], single: vec![] };
+    warm_up(plan, &store, &mut workload, [&mut limit, &mut single]).await?;
     let count = plan.prepared_for(callers);
-    // The first round of each side warms its file up and is not kept.
-    for pair in 0..=plan.pair_count {
+    for pair in 0..plan.pair_count {
         let mut order = [0, 1, 2, 3];
         order.rotate_left(pair % 4);
-        let kept = pair > 0;
         for side in order {
             let round;
             let into = match side {
@@ -74,13 +74,28 @@ async fn measure(plan: &Plan, directory: &Path, callers: usize) -> anyhow::Resul
                     &mut rounds.single
                 }
             };
-            if kept {
-                into.push(round);
-            }
+            into.push(round);
         }
     }
     store.close().await?;
     Ok(rounds)
+}
+
+/// Lets the log of each side grow to the size that it keeps.
+async fn warm_up(
+    plan: &Plan,
+    store: &StoreLedger,
+    workload: &mut Workload,
+    raw: [&mut RawLedger; 2],
+) -> anyhow::Result<()> {
+    let endless = Duration::from_secs(600);
+    let pool = Pool::fill(plan.warm_up_count, endless, || workload.submission());
+    store.round(64, Callers::Tasks, pool).await?;
+    for raw in raw {
+        let pool = Pool::fill(plan.warm_up_count, endless, || workload.row());
+        tokio::task::block_in_place(|| raw.limit_round(64, &pool))?;
+    }
+    Ok(())
 }
 
 fn told(callers: usize, rounds: &Rounds) -> Report {
