@@ -8,10 +8,11 @@ ledgers there, a folder a test.
 from cases.control import Control
 from cases.faults import Faults
 from cases.lab import BINARY
+from cases.listing import Listing
 from cases.rounds import Rounds
 from cases.twelve import TwelveCases
 
-__all__ = ["Control", "Faults", "Rounds", "TwelveCases"]
+__all__ = ["Control", "Faults", "Listing", "Rounds", "TwelveCases"]
 
 
 def setUpModule():  # noqa: N802 (unittest's name)

@@ -9,10 +9,12 @@
 pub mod admission;
 pub mod canonical;
 pub mod consumer;
+pub mod cursor;
 pub mod fingerprint;
 pub mod identity;
 pub mod json;
 pub mod limits;
+pub mod listing;
 pub mod observation;
 pub mod operation;
 pub mod record;

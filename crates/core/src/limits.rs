@@ -16,6 +16,10 @@ pub const MAX_TITLE_BYTES: usize = 512;
 pub const MAX_BODY_BYTES: usize = 1024 * 1024;
 /// A reason or a proof given by an operator has at most this many bytes.
 pub const MAX_NOTE_BYTES: usize = 2048;
+/// A page of a list holds so many operations unless another count is asked for.
+pub const DEFAULT_PAGE_COUNT: u16 = 50;
+/// A page of a list holds at most so many operations.
+pub const MAX_PAGE_COUNT: u16 = 200;
 /// An operation ID that carries its time may be at most this far ahead of the store's clock.
 pub const MAX_ID_AHEAD: Duration = Duration::from_secs(5 * 60);
 /// The owner of an unfinished operation renews its lease within this time, on the store's clock.

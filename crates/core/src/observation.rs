@@ -229,25 +229,40 @@ impl Seen {
 }
 
 fn judge(record: &Record, effect: EffectSeen) -> Seen {
+    let (state, detail) = verdict(record, effect);
+    if state == ObservedState::Unknown {
+        return Seen::unknown(detail);
+    }
+    let stored_result = record.result.as_ref().map(|result| {
+        RawValue::from_string(result.as_json().to_owned())
+            .expect("StoredResult holds one JSON value; from_json checked it")
+    });
+    let happened = state != ObservedState::NotApplied;
+    let matching_ids = match (&record.effect, effect) {
+        (Some(row), EffectSeen::Same | EffectSeen::Changed) if happened => vec![row.id],
+        _ => Vec::new(),
+    };
+    Seen { state, detail, matching_ids, stored_result }
+}
+
+/// What record and row together prove, for the operation's own principal.
+pub(crate) fn verdict(record: &Record, effect: EffectSeen) -> (ObservedState, Detail) {
+    let unknown = |detail| (ObservedState::Unknown, detail);
     let state = match record.state {
-        State::InProgress(Phase::FirstCommit) => return Seen::unknown(Detail::FirstStepCommitted),
-        State::InProgress(_) => return Seen::unknown(Detail::InProgress),
-        State::InDoubt => return Seen::unknown(Detail::InDoubt),
+        State::InProgress(Phase::FirstCommit) => return unknown(Detail::FirstStepCommitted),
+        State::InProgress(_) => return unknown(Detail::InProgress),
+        State::InDoubt => return unknown(Detail::InDoubt),
         State::Applied => ObservedState::Applied,
         State::Partial => ObservedState::Partial,
         State::NotApplied => ObservedState::NotApplied,
     };
     let happened = state != ObservedState::NotApplied;
     if happened && effect == EffectSeen::Missing {
-        return Seen::unknown(Detail::EffectMissing);
+        return unknown(Detail::EffectMissing);
     }
-    let stored_result = record.result.as_ref().map(|result| {
-        RawValue::from_string(result.as_json().to_owned())
-            .expect("StoredResult holds one JSON value; from_json checked it")
-    });
-    if stored_result.is_none() && !record.purged {
+    if record.result.is_none() && !record.purged {
         // Settled rows have a result until retention takes it: this one contradicts itself.
-        return Seen::unknown(Detail::Quarantined);
+        return unknown(Detail::Quarantined);
     }
     let detail = match (record.purged, effect, record.resolution) {
         (true, _, _) => Detail::Purged,
@@ -256,21 +271,22 @@ fn judge(record: &Record, effect: EffectSeen) -> Seen {
         (_, _, Some(Resolution::Proved)) => Detail::ResolvedByOperator,
         _ => Detail::Settled,
     };
-    let matching_ids = match (&record.effect, effect) {
-        (Some(row), EffectSeen::Same | EffectSeen::Changed) if happened => vec![row.id],
-        _ => Vec::new(),
-    };
-    Seen { state, detail, matching_ids, stored_result }
+    (state, detail)
+}
+
+/// What may be done next after an account of that state and detail. Never `new_operation`.
+pub(crate) const fn retry_after(state: ObservedState, detail: Detail) -> Retry {
+    match (state, detail) {
+        (ObservedState::Unknown, _) | (_, Detail::ResolvedWithoutProof) => Retry::StatusOnly,
+        _ => Retry::None,
+    }
 }
 
 impl Observation {
     /// What the caller may do next. An observation never says `new_operation`.
     #[must_use]
     pub const fn retry(&self) -> Retry {
-        match (self.state, self.detail) {
-            (ObservedState::Unknown, _) | (_, Detail::ResolvedWithoutProof) => Retry::StatusOnly,
-            _ => Retry::None,
-        }
+        retry_after(self.state, self.detail)
     }
 }
 

@@ -267,3 +267,27 @@ fn the_words_on_the_wire_are_those_of_the_json() {
         assert_eq!(json!(state), state.as_str());
     }
 }
+
+#[test]
+fn a_list_says_what_the_status_says() {
+    // Promise: an operation that is found in a list stands there as its status tells it.
+    use EffectSeen::{Changed, Missing, NotLocal, Same};
+    for state in crate::operation::ALL_STATES {
+        for effect in [NotLocal, Same, Changed, Missing] {
+            for resolution in [None, Some(Resolution::Proved), Some(Resolution::Unproved)] {
+                for purged in [false, true] {
+                    let mut record = Record { resolution, purged, ..record(state) };
+                    if purged {
+                        record.result = None;
+                    }
+                    let listed = crate::listing::Listed::of(record.clone(), effect);
+                    let told = see("alice", "case-03", &found(record, effect));
+                    assert_eq!(
+                        (listed.observed, listed.detail, listed.retry),
+                        (told.state, told.detail, told.retry()),
+                    );
+                }
+            }
+        }
+    }
+}

@@ -7,11 +7,13 @@
 
 mod cancel;
 mod engine;
+mod list;
 mod reply;
 mod state;
 
 pub use counterfoil_store::{Clock, LocalEffect as Effect, SystemClock};
 pub use engine::{Engine, FirstRound};
+pub use list::{ListRequest, Listing};
 pub use reply::{Settled, refusal_from_store};
 pub use state::StateBinding;
 pub use tokio_util::sync::CancellationToken;

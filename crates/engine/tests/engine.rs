@@ -19,8 +19,8 @@ use counterfoil_engine::{Effect, Engine, StateBinding};
 use counterfoil_store::memory::{MemoryOptions, MemoryStore};
 use counterfoil_store::{
     AuditEvent, Column, ColumnKind, Committed, Completion, EffectContext, EffectError, EffectRow,
-    EffectTx, Finish, LedgerInfo, Resolve, Resolved, Store, StoreError, StoreFuture, Submission,
-    TableSpec,
+    EffectTx, Finish, KeyUsage, LedgerInfo, ListQuery, Page, Resolve, Resolved, Store, StoreError,
+    StoreFuture, Submission, TableSpec,
 };
 
 const TABLE: TableSpec = TableSpec {
@@ -75,6 +75,12 @@ impl Store for Flaky {
     }
     fn look_up(&self, tenant: &Tenant, id: &OperationId) -> StoreFuture<'_, Snapshot> {
         self.inner.look_up(tenant, id)
+    }
+    fn list(&self, query: ListQuery) -> StoreFuture<'_, Page> {
+        self.inner.list(query)
+    }
+    fn keys_in_use(&self) -> StoreFuture<'_, Vec<KeyUsage>> {
+        self.inner.keys_in_use()
     }
     fn audit(&self, key: OperationKey) -> StoreFuture<'_, Vec<AuditEvent>> {
         self.inner.audit(key)

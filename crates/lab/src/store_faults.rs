@@ -15,8 +15,8 @@ use counterfoil_core::observation::Snapshot;
 use counterfoil_core::record::{EffectRef, StoredResult};
 use counterfoil_core::time::Timestamp;
 use counterfoil_store::{
-    AuditEvent, Committed, Completion, EffectContext, EffectError, EffectTx, Finish, LedgerInfo,
-    LocalEffect, Resolve, Resolved, Store, StoreFuture, Submission,
+    AuditEvent, Committed, Completion, EffectContext, EffectError, EffectTx, Finish, KeyUsage,
+    LedgerInfo, ListQuery, LocalEffect, Page, Resolve, Resolved, Store, StoreFuture, Submission,
 };
 
 use crate::within::PATIENCE;
@@ -191,6 +191,14 @@ impl Store for FaultyStore {
 
     fn look_up(&self, tenant: &Tenant, operation_id: &OperationId) -> StoreFuture<'_, Snapshot> {
         self.inner.look_up(tenant, operation_id)
+    }
+
+    fn list(&self, query: ListQuery) -> StoreFuture<'_, Page> {
+        self.inner.list(query)
+    }
+
+    fn keys_in_use(&self) -> StoreFuture<'_, Vec<KeyUsage>> {
+        self.inner.keys_in_use()
     }
 
     fn audit(&self, key: OperationKey) -> StoreFuture<'_, Vec<AuditEvent>> {

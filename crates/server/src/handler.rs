@@ -17,7 +17,7 @@ use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use tokio_util::sync::CancellationToken;
 
-use crate::tools::{create_issue, operation_status, reply};
+use crate::tools::{create_issue, list_operations, operation_status, reply};
 use crate::wire::{self, RawCall};
 
 /// The extension under which we say that our replies carry operations.
@@ -74,12 +74,17 @@ impl Handler {
                 let result = operation_status::call(&self.engine, &self.caller, raw).await?;
                 Ok(result.into())
             }
+            list_operations::NAME => {
+                let result = list_operations::call(&self.engine, &self.caller, raw).await?;
+                Ok(result.into())
+            }
             other => {
                 let shown: String = other.chars().take(64).collect();
                 let message = format!(
-                    "there is no tool `{shown}`; this server has {} and {}",
+                    "there is no tool `{shown}`; this server has {}, {} and {}",
                     create_issue::NAME,
-                    operation_status::NAME
+                    operation_status::NAME,
+                    list_operations::NAME
                 );
                 Err(ErrorData::invalid_params(message, None).into())
             }
@@ -88,7 +93,7 @@ impl Handler {
 }
 
 fn tools() -> Vec<Tool> {
-    vec![create_issue::definition(), operation_status::definition()]
+    vec![create_issue::definition(), operation_status::definition(), list_operations::definition()]
 }
 
 impl ServerHandler for Handler {
@@ -102,7 +107,8 @@ impl ServerHandler for Handler {
             .with_instructions(
                 "Give every call that changes something an operation_id of your own and keep it. \
                  If a reply is lost, call get_operation_status with that ID; a missing reply is \
-                 never a reason to send the request again under a new ID.",
+                 never a reason to send the request again under a new ID. If you have lost the ID \
+                 too, list_operations finds it.",
             )
     }
 

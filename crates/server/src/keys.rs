@@ -20,6 +20,8 @@ use crate::data_dir::make_private;
 
 const ACTIVE_FILE: &str = "active";
 const KEY_SUFFIX: &str = ".key";
+/// Behind the name of a key that is out of use.
+const RETIRED_SUFFIX: &str = ".retired";
 /// A longer file is not a key.
 const LONGEST_FILE_BYTES: u64 = 4096;
 
@@ -133,6 +135,27 @@ pub enum KeysError {
         dir: PathBuf,
         /// The number.
         id: KeyId,
+    },
+    /// The key to be taken away makes new fingerprints.
+    #[error(
+        "key {id} is active; first run `counterfoil key activate N` with another one and start \
+         every server again"
+    )]
+    StillActive {
+        /// The number.
+        id: KeyId,
+    },
+    /// There is no such key.
+    #[error("there is no key {}; run `counterfoil key list` for those that there are", .path.display())]
+    Absent {
+        /// The key's file.
+        path: PathBuf,
+    },
+    /// A retired key of that number is there already.
+    #[error("{} is there already, and is not replaced; move it away", .path.display())]
+    AlreadyRetired {
+        /// The retired key's file.
+        path: PathBuf,
     },
     /// The system has no random bytes.
     #[error("the system gave no random bytes: {0}")]
@@ -279,6 +302,44 @@ pub fn activate(dir: &Path, id: KeyId) -> Result<(), KeysError> {
         .and_then(|temporary| fs::rename(temporary, &file))
         .and_then(|()| File::open(dir)?.sync_all());
     written.map_err(|cause| io_error(&file, "written", cause))
+}
+
+/// Whether key `id` is there and not the active one (`active` overrides the file of that name).
+///
+/// # Errors
+/// [`KeysError::StillActive`], [`KeysError::Absent`], and as [`load`].
+pub fn check_retirable(dir: &Path, id: KeyId, active: Option<KeyId>) -> Result<(), KeysError> {
+    let ring = load(dir, active)?;
+    if ring.active().0 == id {
+        return Err(KeysError::StillActive { id });
+    }
+    match ring.get(id) {
+        Some(_) => Ok(()),
+        None => Err(KeysError::Absent { path: dir.join(file_name(id)) }),
+    }
+}
+
+/// Takes key `id` out of use: its file gets another name, which nothing reads. It is not deleted,
+/// because an older copy of the ledger may need it. Whether the ledger itself still does is for the
+/// caller to see first. Returns the new name.
+///
+/// # Errors
+/// [`KeysError`], in particular if the key is active (`active` overrides the file of that name).
+pub fn retire(dir: &Path, id: KeyId, active: Option<KeyId>) -> Result<PathBuf, KeysError> {
+    check_retirable(dir, id, active)?;
+    let file = dir.join(file_name(id));
+    let retired = dir.join(file_name(id) + RETIRED_SUFFIX);
+    // Unlike a rename, a link never replaces.
+    let moved = fs::hard_link(&file, &retired)
+        .and_then(|()| fs::remove_file(&file))
+        .and_then(|()| File::open(dir)?.sync_all());
+    match moved {
+        Ok(()) => Ok(retired),
+        Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => {
+            Err(KeysError::AlreadyRetired { path: retired })
+        }
+        Err(cause) => Err(io_error(&retired, "written", cause)),
+    }
 }
 
 /// What may be told of the keys in `dir`, by number.

@@ -46,6 +46,26 @@ impl Dir {
 const GOOD: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n";
 
 #[test]
+fn a_retired_key_is_kept_and_replaces_nothing() {
+    // Promise: a key is never lost by a command: retired, it lies under another name, and neither
+    // the active key nor an older retired one is touched.
+    let dir = Dir::new();
+    dir.put("1.key", GOOD, 0o600).put("2.key", GOOD, 0o600).put("active", "2\n", 0o600);
+    assert!(matches!(retire(&dir.path(), KeyId(2), None), Err(KeysError::StillActive { .. })));
+    let active = Some(KeyId(1));
+    assert!(matches!(retire(&dir.path(), KeyId(1), active), Err(KeysError::StillActive { .. })));
+    assert!(matches!(retire(&dir.path(), KeyId(3), None), Err(KeysError::Absent { .. })));
+    let file = retire(&dir.path(), KeyId(1), None).expect("retired");
+    assert_eq!(file, dir.path().join("1.key.retired"));
+    assert_eq!(dir.names(), ["1.key.retired", "2.key", "active"]);
+    assert_eq!(load(&dir.path(), None).expect("good").iter().len(), 1);
+    dir.put("1.key", GOOD, 0o600);
+    let again = retire(&dir.path(), KeyId(1), None);
+    assert!(matches!(again, Err(KeysError::AlreadyRetired { .. })), "{again:?}");
+    assert_eq!(dir.names(), ["1.key", "1.key.retired", "2.key", "active"]);
+}
+
+#[test]
 fn an_empty_ledger_gets_a_private_key_that_later_starts_find() {
     // Promise: the first start makes a key of 32 random bytes, mode 0600, and the next one uses it.
     let dir = Dir::new();

@@ -11,8 +11,8 @@ use counterfoil_core::observation::Snapshot;
 use counterfoil_core::time::{Lifetimes, Timestamp};
 use counterfoil_engine::{CancellationToken, Engine};
 use counterfoil_store::{
-    AuditEvent, Committed, Finish, LedgerInfo, MemoryOptions, MemoryStore, Resolve, Resolved,
-    Store, StoreFuture, Submission,
+    AuditEvent, Committed, Finish, KeyUsage, LedgerInfo, ListQuery, MemoryOptions, MemoryStore,
+    Page, Resolve, Resolved, Store, StoreFuture, Submission,
 };
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, duplex};
@@ -83,6 +83,12 @@ impl Store for HeldStore {
         self.inner.look_up(tenant, operation_id)
     }
 
+    fn list(&self, query: ListQuery) -> StoreFuture<'_, Page> {
+        self.inner.list(query)
+    }
+    fn keys_in_use(&self) -> StoreFuture<'_, Vec<KeyUsage>> {
+        self.inner.keys_in_use()
+    }
     fn audit(&self, key: OperationKey) -> StoreFuture<'_, Vec<AuditEvent>> {
         self.inner.audit(key)
     }

@@ -50,7 +50,7 @@ fn usage_errors_are_recognised_before_anything_is_done() {
     };
     use ErrorKind::{
         ArgumentConflict, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion,
-        InvalidSubcommand, MissingRequiredArgument, UnknownArgument, ValueValidation,
+        InvalidSubcommand, InvalidValue, MissingRequiredArgument, UnknownArgument, ValueValidation,
     };
     check("counterfoil", DisplayHelpOnMissingArgumentOrSubcommand, "operation");
     check("counterfoil --version", DisplayVersion, env!("CARGO_PKG_VERSION"));
@@ -59,6 +59,19 @@ fn usage_errors_are_recognised_before_anything_is_done() {
     check("counterfoil serve --stdio --lokc-wait 1", UnknownArgument, "--lock-wait");
     check("counterfoil operation show ", ValueValidation, "operation_id is empty");
     check("counterfoil operation show ___", ValueValidation, "operation_id is blank");
+    let list = "counterfoil operation list";
+    check(&format!("{list} --limit 0"), ValueValidation, "1 to 200 operations");
+    check(&format!("{list} --limit 201"), ValueValidation, "1 to 200 operations");
+    check(&format!("{list} --limit -1"), UnknownArgument, "-1");
+    check(&format!("{list} --state Applied"), ValueValidation, "use one of: in_progress");
+    check(&format!("{list} --state applied --unsettled"), ArgumentConflict, "--unsettled");
+    check(&format!("{list} --cursor x"), ValueValidation, "the cursor that the last page");
+    let digest = "counterfoil fingerprint";
+    check(&format!("{digest} --profile strict-v1"), MissingRequiredArgument, "--key-file");
+    check(&format!("{digest} --profile md5 --key-file k"), ValueValidation, "strict-v1 or jcs-v1");
+    check("counterfoil completions", MissingRequiredArgument, "<SHELL>");
+    check("counterfoil completions tcsh", InvalidValue, "bash, zsh, fish");
+    check("counterfoil key retire 0", ValueValidation, "1, 2, 3");
     let long = format!("counterfoil operation show {}", "x".repeat(129));
     check(&long, ValueValidation, "at most 128");
     let base = "counterfoil operation resolve x";

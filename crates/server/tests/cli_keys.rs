@@ -111,7 +111,13 @@ fn a_reader_that_leaves_early_is_no_failure() {
     // Promise: `counterfoil ... | head` neither panics nor fails.
     let bench = Bench::new();
     bench.run(&["key", "generate"]).done();
-    for arguments in [&["key", "list"][..], &["--help"], &["key", "list", "--json"]] {
+    for arguments in [
+        &["key", "list"][..],
+        &["--help"],
+        &["key", "list", "--json"],
+        &["config", "check"],
+        &["completions", "bash"],
+    ] {
         let ended = bench.run_with_closed_stdout(arguments);
         assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{arguments:?}");
     }

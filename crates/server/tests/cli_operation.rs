@@ -3,92 +3,20 @@
 mod command;
 
 use std::fs;
-use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use command::Bench;
+use command::ledger::{AnHourAgo, leave_ledger};
 use counterfoil::data_dir::LEDGER_FILE;
-use counterfoil::keys;
-use counterfoil::tools::issue_effect::{CreateIssue, Mode, tables};
-use counterfoil_core::admission::{Admitted, Attempt, Authority, Call};
-use counterfoil_core::fingerprint::Profile;
-use counterfoil_core::identity::{
-    BackendId, BootId, Caller, Nonce, OperationId, OperationKey, Principal, Tenant, ToolId,
-    ToolVersion,
-};
-use counterfoil_core::json::Value;
-use counterfoil_core::time::{Span, Timestamp};
-use counterfoil_store::sqlite::{SqliteOptions, SqliteStore};
-use counterfoil_store::{Clock, Store, Submission, SystemClock};
+use counterfoil_core::time::Span;
+use counterfoil_store::{Clock, SystemClock};
 use serde_json::Value as Json;
 
-/// The machine's clock, an hour late: a lease that is taken on it has ended since.
-#[derive(Debug)]
-struct AnHourAgo;
-
-impl Clock for AnHourAgo {
-    fn wall(&self) -> Timestamp {
-        Timestamp::from_ms(SystemClock.wall().as_ms() - 3_600_000)
-    }
-
-    fn since_boot(&self) -> Duration {
-        SystemClock.since_boot().saturating_sub(Duration::from_secs(3600))
-    }
-}
-
-/// Leaves a ledger with the operation `whole`, and `half`, whose server died between its two steps.
-fn leave_ledger(dir: &Path, clock: Arc<dyn Clock>) {
-    fs::create_dir_all(dir).expect("made");
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    runtime.block_on(async {
-        let store = SqliteStore::open(&SqliteOptions {
-            backend_id: Some(BackendId::parse("desk").expect("valid")),
-            clock,
-            tables: tables(),
-            ..SqliteOptions::new(dir.join(LEDGER_FILE))
-        })
-        .expect("a ledger");
-        let info = store.info().await.expect("read");
-        let ring = keys::load_or_generate(&dir.join("keys"), None, &info).expect("keys");
-        store.bind_keys(&ring).await.expect("bound");
-        for (number, id, mode) in [(1, "whole", Mode::Atomic), (2, "half", Mode::Partial)] {
-            let operation_id = OperationId::parse(id).expect("valid");
-            let caller = Caller {
-                tenant: Tenant::parse("local").expect("valid"),
-                principal: Principal::parse("alice").expect("valid"),
-            };
-            let arguments = Value::from("sentinel-argument");
-            let call = Call {
-                caller: &caller,
-                tool_id: &ToolId::parse("create_issue").expect("valid"),
-                tool_version: &ToolVersion::parse("1").expect("valid"),
-                profile: Profile::StrictV1,
-                operation_id: &operation_id,
-                arguments: &arguments,
-                call_arguments: &arguments,
-                continuation_state: None,
-                input_responses: None,
-                authority: Authority::Present,
-            };
-            let attempt = Attempt {
-                key: OperationKey::from_bytes([number; 16]),
-                nonce: Nonce::from_bytes([number; 16]),
-                boot: BootId::from_bytes([9; 16]),
-            };
-            let day = Span::from_secs(86_400);
-            let admitted = Admitted::admit(&call, &ring, day, attempt).expect("admitted");
-            let effect =
-                Arc::new(CreateIssue { title: "t".into(), body: "sentinel-body".into(), mode });
-            store.submit(Submission { admitted, effect }).await.expect("committed");
-        }
-        store.close().await.expect("closed");
-    });
-}
+const DAY: Span = Span::from_secs(86_400);
 
 fn bench_with(clock: Arc<dyn Clock>) -> Bench {
     let bench = Bench::new();
-    leave_ledger(&bench.data(""), clock);
+    leave_ledger(&bench.data(""), clock, DAY, &["whole", "half"]);
     bench
 }
 
@@ -137,6 +65,45 @@ fn an_absent_operation_proves_nothing() {
         assert!(
             json(&program.stdout)["message"].as_str().expect("words").contains("proves nothing")
         );
+    }
+}
+
+#[test]
+fn operations_are_listed_page_by_page() {
+    // Promise: an operator finds what is unsettled without an ID, in pages, for people and programs.
+    let bench = Bench::new();
+    leave_ledger(&bench.data(""), Arc::new(SystemClock), DAY, &["one", "half", "three"]);
+    let list = |more: &[&str]| bench.run(&[&["operation", "list"][..], more].concat()).done();
+    let ids = |listed: &Json| -> Vec<String> {
+        let operations = listed["operations"].as_array().expect("a list");
+        operations.iter().map(|o| o["operationId"].as_str().expect("text").into()).collect()
+    };
+    let shown = list(&[]);
+    let lines: Vec<&str> = shown.stdout.lines().collect();
+    assert!(lines[0].starts_with("OPERATION  STATE        CALLERS SEE"), "{}", shown.stdout);
+    assert!(lines[1].starts_with("three      applied      applied (settled)"), "{}", shown.stdout);
+    assert!(lines[2].starts_with("half       in_progress  unknown (first_step_committed)"));
+    assert_eq!((lines.len(), shown.stderr.as_str()), (4, ""));
+    assert!(!shown.stdout.contains("sentinel") && !shown.stdout.contains("created 1"));
+
+    let unsettled = list(&["--unsettled", "--json"]);
+    assert_eq!(
+        (ids(&json(&unsettled.stdout)), unsettled.stderr.as_str()),
+        (vec!["half".into()], "")
+    );
+    let applied = list(&["--state", "applied", "--state", "in_doubt", "--json"]);
+    assert_eq!(ids(&json(&applied.stdout)), ["three", "one"]);
+
+    let first = list(&["--limit", "2"]);
+    let command = first.stderr.trim_end().rsplit("--cursor ").next().expect("a cursor");
+    let second = list(&["--limit", "2", "--cursor", command, "--json"]);
+    assert_eq!(ids(&json(&second.stdout)), ["one"]);
+    assert_eq!(json(&second.stdout)["nextCursor"], Json::Null);
+    for more in [&["--principal", "bob"][..], &["--tool", "other"], &["--tenant", "far"]] {
+        let none = list(more);
+        assert_eq!(none.stdout, "");
+        assert!(none.stderr.contains("no such operation"), "{}", none.stderr);
+        assert!(ids(&json(&list(&[more, &["--json"]].concat()).stdout)).is_empty());
     }
 }
 

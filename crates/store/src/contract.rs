@@ -15,6 +15,7 @@ use counterfoil_core::time::Timestamp;
 
 use crate::effect::LocalEffect;
 use crate::error::StoreError;
+use crate::listing::{KeyUsage, ListQuery, Page};
 
 /// The future of a store's answer.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
@@ -95,6 +96,25 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// [`StoreError`] if the store could not be read. A damaged record is not an error but
     /// [`Snapshot::Quarantined`].
     fn look_up(&self, tenant: &Tenant, operation_id: &OperationId) -> StoreFuture<'_, Snapshot>;
+
+    /// A page of a tenant's records, the newest first by the time at which they were asked for,
+    /// without their results. Never writes. A record that fails its own checks is left out and
+    /// counted.
+    ///
+    /// A page may be short, or empty, while there is more: only its `next` says that. Pages that
+    /// follow each other hold no record twice, and none that was there when the first was read is
+    /// missing.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store could not be read.
+    fn list(&self, query: ListQuery) -> StoreFuture<'_, Page>;
+
+    /// How many records were made under each key, and how many still need it, by the key's number.
+    /// Keys without records are left out. It looks through the whole ledger, and never writes.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store could not be read.
+    fn keys_in_use(&self) -> StoreFuture<'_, Vec<KeyUsage>>;
 
     /// The audit events of one operation, oldest first.
     ///

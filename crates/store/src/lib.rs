@@ -10,6 +10,7 @@ mod digest;
 pub mod effect;
 pub mod error;
 mod keys;
+pub mod listing;
 pub mod memory;
 pub mod sqlite;
 mod steps;
@@ -32,5 +33,6 @@ pub use effect::{
     SqlTx, SqlValue, TableSpec,
 };
 pub use error::{OpenRefused, StoreError};
+pub use listing::{Cursor, KeyUsage, ListQuery, Page};
 pub use memory::{MemoryOptions, MemoryStore};
 pub use sqlite::{SqliteOptions, SqliteStore};

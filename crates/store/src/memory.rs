@@ -2,6 +2,7 @@
 //! ends are compared with. Same contract, same effects through declared tables, no SQL.
 
 mod ledger;
+mod list;
 mod rows;
 
 use std::path::PathBuf;
@@ -19,6 +20,7 @@ use crate::contract::{
 use crate::effect::TableSpec;
 use crate::error::{OpenRefused, StoreError};
 use crate::keys::checks;
+use crate::listing::{KeyUsage, ListQuery, Page};
 use crate::tables::Tables;
 use ledger::Ledger;
 
@@ -152,6 +154,14 @@ impl Store for MemoryStore {
     fn look_up(&self, tenant: &Tenant, operation_id: &OperationId) -> StoreFuture<'_, Snapshot> {
         let (tenant, operation_id) = (tenant.clone(), operation_id.clone());
         Box::pin(async move { self.with(|ledger, _| Ok(ledger.look_up(&tenant, &operation_id))) })
+    }
+
+    fn list(&self, query: ListQuery) -> StoreFuture<'_, Page> {
+        Box::pin(async move { self.with(|ledger, _| Ok(ledger.list(&query))) })
+    }
+
+    fn keys_in_use(&self) -> StoreFuture<'_, Vec<KeyUsage>> {
+        Box::pin(async move { self.with(|ledger, mark| Ok(ledger.keys_in_use(mark.now()))) })
     }
 
     fn audit(&self, key: OperationKey) -> StoreFuture<'_, Vec<AuditEvent>> {

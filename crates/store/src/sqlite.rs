@@ -12,7 +12,9 @@ mod declared;
 mod effects;
 mod faults;
 mod guard;
+mod key_usage;
 mod keys;
+mod list;
 mod migrations;
 mod notes;
 mod open;
@@ -46,10 +48,20 @@ use crate::contract::{
 };
 use crate::error::StoreError;
 use crate::keys::checks;
+use crate::listing::{KeyUsage, ListQuery, Page};
 use commands::{Command, Done};
 use notes::CancelNote;
 use readers::{Question, READER_COUNT, READER_WAIT, ReadThread};
 use writer::{Job, Writer};
+
+/// The version of the ledger's schema that this library makes and knows.
+pub const SCHEMA_VERSION: i64 = migrations::KNOWN_VERSION;
+
+/// The version of the SQLite that is linked, such as `3.51.3`.
+#[must_use]
+pub fn sqlite_version() -> &'static str {
+    rusqlite::version()
+}
 
 /// A ledger in a SQLite file.
 ///
@@ -240,6 +252,14 @@ impl Store for SqliteStore {
     fn look_up(&self, tenant: &Tenant, operation_id: &OperationId) -> StoreFuture<'_, Snapshot> {
         let (tenant, operation_id) = (tenant.clone(), operation_id.clone());
         Box::pin(self.read(|reply| Question::LookUp { tenant, operation_id, reply }))
+    }
+
+    fn list(&self, query: ListQuery) -> StoreFuture<'_, Page> {
+        Box::pin(self.read(|reply| Question::List { query, reply }))
+    }
+
+    fn keys_in_use(&self) -> StoreFuture<'_, Vec<KeyUsage>> {
+        Box::pin(self.read(|reply| Question::KeysInUse { reply }))
     }
 
     fn audit(&self, key: OperationKey) -> StoreFuture<'_, Vec<AuditEvent>> {

@@ -68,6 +68,12 @@ macro_rules! conformance {
                 a_record_is_compared_under_its_own_key
                 a_ledger_says_what_it_is
             );
+            case!($factory: listing:
+                pages_hold_every_operation_once_and_the_newest_first
+                a_list_holds_what_was_asked_for_and_nothing_else
+                a_list_says_what_the_status_says
+                a_key_is_needed_until_its_last_record_is_out_of_retention
+            );
             case!($factory: times:
                 a_clock_set_ahead_and_back_turns_no_time_back
                 time_goes_on_at_its_pace_behind_a_slow_clock

@@ -39,6 +39,7 @@ enum Act {
     Submit { who: Who, effect: Plan, authority: Option<i64>, retention_s: u64, keys: usize },
     Finish { attempts_ago: u64, other_boot: bool, fence: i64, effect: Plan },
     Resolve { who: Who, applied: bool, proof: bool },
+    NoteCancel { who: Who },
     DeleteTag { id: i64 },
     BindKeys { keys: usize },
     Pass { ms: u64 },
@@ -116,6 +117,7 @@ fn act() -> impl Strategy<Value = Act> {
         ),
         3 => (who(), any::<bool>(), any::<bool>())
             .prop_map(|(who, applied, proof)| Act::Resolve { who, applied, proof }),
+        2 => who().prop_map(|who| Act::NoteCancel { who }),
         1 => (1..4_i64).prop_map(|id| Act::DeleteTag { id }),
         1 => keys.prop_map(|keys| Act::BindKeys { keys }),
         2 => (0..40_000_u64).prop_map(|ms| Act::Pass { ms }),
@@ -165,6 +167,13 @@ impl Side {
                     proof: proof.then(|| "how".into()),
                 };
                 format!("{:?}", self.store.resolve(said).await)
+            }
+            Act::NoteCancel { who } => {
+                let (call, principal) = (who.call(), PRINCIPALS[who.principal]);
+                let caller = caller(call.tenant, principal);
+                let id = call.operation_id();
+                let noted = self.store.note_cancel(&caller.tenant, &id, &caller.principal).await;
+                format!("{noted:?} {}", self.look(*who).await)
             }
             Act::DeleteTag { id } => {
                 let id = *id;

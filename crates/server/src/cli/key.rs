@@ -1,22 +1,26 @@
 //! `counterfoil key`: the keys of a ledger's fingerprints.
 
+use std::path::Path;
+
 use clap::{Args, Subcommand};
 use counterfoil_core::fingerprint::KeyId;
+use counterfoil_core::time::Timestamp;
+use counterfoil_store::KeyUsage;
 use serde_json::json;
 
 use super::ledger;
 use crate::cli::exit::Exit;
 use crate::config::{Environment, Flags, LocationArgs, Settings};
 use crate::data_dir::DataDir;
-use crate::keys::{self, KeyEntry};
+use crate::keys::{self, KeyEntry, KeysError};
 use crate::output;
 
-/// Make, list and activate the keys of a ledger
+/// Make, list, activate and retire the keys of a ledger
 ///
 /// Requests are recognised by keyed fingerprints. The first key is made with the ledger. To change
-/// it: generate a new one, distribute its file to every server of the ledger, activate it, and keep
-/// the old one until the last record that was made under it has gone. A key that is lost cannot be
-/// made again: back the data directory up.
+/// it: generate a new one, distribute its file to every server of the ledger, activate it, start
+/// the servers again, and retire the old one when the ledger no longer needs it. A key that is lost
+/// cannot be made again: back the data directory up.
 #[derive(Debug, Args)]
 pub(super) struct KeyArgs {
     #[command(subcommand)]
@@ -28,6 +32,7 @@ enum KeyCommand {
     Generate(GenerateArgs),
     List(ListArgs),
     Activate(ActivateArgs),
+    Retire(RetireArgs),
 }
 
 /// Make a key of 32 random bytes
@@ -71,6 +76,25 @@ struct ActivateArgs {
     location: LocationArgs,
 }
 
+/// Take a key out of use that no record needs any more
+///
+/// A record needs the key that it was made under while it is unsettled, and until its retention
+/// ends. The file is not deleted but renamed to <N>.key.retired, which nothing reads: an older copy
+/// of the ledger may need it. Do this after every server was started with another active key.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Exits with 4 if the key is active, or a record needs it.")]
+struct RetireArgs {
+    /// The key's number
+    #[arg(value_name = "N", value_parser = key_id)]
+    id: KeyId,
+    /// Tell the outcome as JSON on stdout, and nothing on stderr
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    location: LocationArgs,
+}
+
 /// Runs the verb.
 ///
 /// # Errors
@@ -80,6 +104,7 @@ pub(super) async fn run(args: KeyArgs, env: &Environment) -> anyhow::Result<Exit
         KeyCommand::Generate(args) => generate(args, env).await,
         KeyCommand::List(args) => list(&args, env),
         KeyCommand::Activate(args) => activate(&args, env),
+        KeyCommand::Retire(args) => retire(&args, env).await,
     }
 }
 
@@ -143,6 +168,71 @@ fn activate(args: &ActivateArgs, env: &Environment) -> anyhow::Result<Exit> {
         ));
     }
     Ok(Exit::Done)
+}
+
+async fn retire(args: &RetireArgs, env: &Environment) -> anyhow::Result<Exit> {
+    let settings = Settings::load(&Flags::from(&args.location), env)?;
+    let dir = DataDir::existing(settings.data_dir()?, settings.filesystem_override)?;
+    let (id, active) = (args.id, settings.active_key);
+    let refused = match keys::check_retirable(&dir.keys(), id, active) {
+        Err(error @ KeysError::StillActive { .. }) => Some(("active", error.to_string(), None)),
+        Err(error) => return Err(error.into()),
+        Ok(()) => {
+            let in_use = ledger::keys_in_use(&settings, &dir).await?;
+            let needed = in_use.into_iter().find(|u| u.key_id == id.0 && u.needed_count > 0);
+            needed.map(|usage| ("needed", needed_words(id, &usage), Some(usage)))
+        }
+    };
+    let Some((outcome, words, needed)) = refused else {
+        let file = keys::retire(&dir.keys(), id, active)?;
+        return retired(args, &file);
+    };
+    if args.json {
+        output::json(&json!({
+            "id": id.0,
+            "outcome": outcome,
+            "neededBy": needed.map_or(0, |usage| usage.needed_count),
+            "unsettled": needed.map_or(0, |usage| usage.unsettled_count),
+            "neededUntil": needed.and_then(|usage| usage.needed_until).map(Timestamp::to_rfc3339),
+            "message": words,
+        }))?;
+    } else {
+        output::note(format_args!("error: {words}"));
+    }
+    Ok(Exit::Refused)
+}
+
+fn retired(args: &RetireArgs, file: &Path) -> anyhow::Result<Exit> {
+    let id = args.id;
+    let words = format!(
+        "key {id} is retired: nothing reads its file any more; keep it with the backups of the \
+         ledger that were made before now"
+    );
+    if args.json {
+        let file = file.to_string_lossy();
+        output::json(&json!({ "id": id.0, "outcome": "retired", "file": file, "message": words }))?;
+    } else {
+        output::data(file.display())?;
+        output::note(words);
+    }
+    Ok(Exit::Done)
+}
+
+fn needed_words(id: KeyId, usage: &KeyUsage) -> String {
+    let mut words = format!(
+        "key {id} is needed by {} of the ledger's operations, and stays as it is",
+        usage.needed_count
+    );
+    if usage.unsettled_count > 0 {
+        words.push_str(&format!(
+            "; {} of them are unsettled: find them with `counterfoil operation list --unsettled`",
+            usage.unsettled_count
+        ));
+    }
+    if let Some(until) = usage.needed_until {
+        words.push_str(&format!("; the last retention ends at {}", until.to_rfc3339()));
+    }
+    words
 }
 
 fn table(entries: &[KeyEntry]) -> String {

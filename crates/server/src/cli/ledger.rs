@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use counterfoil_store::sqlite::{SqliteOptions, SqliteStore};
-use counterfoil_store::{LedgerInfo, Store};
+use counterfoil_store::{KeyUsage, LedgerInfo, Store};
 
 use super::UsageError;
 use crate::config::{Settings, StoreKind};
@@ -38,6 +38,23 @@ pub(super) async fn info(settings: &Settings, dir: &DataDir) -> anyhow::Result<O
     let info = store.info().await;
     store.close().await?;
     Ok(Some(info?))
+}
+
+/// What the records of the ledger in `dir` ask of its keys; nothing if there is no ledger yet.
+///
+/// # Errors
+/// If there is a ledger and it cannot be read.
+pub(super) async fn keys_in_use(
+    settings: &Settings,
+    dir: &DataDir,
+) -> anyhow::Result<Vec<KeyUsage>> {
+    if !dir.ledger().exists() {
+        return Ok(Vec::new());
+    }
+    let store = open_file(settings, dir).await?;
+    let usage = store.keys_in_use().await;
+    store.close().await?;
+    Ok(usage?)
 }
 
 /// Opening blocks: it may wait for another process's lock.

@@ -1,13 +1,17 @@
 //! The command line: one module for each noun, data on stdout, everything else on stderr.
 
 mod call;
+mod completions;
+mod config;
 mod demo;
 pub mod exit;
+mod fingerprint;
 mod key;
 mod ledger;
 mod operation;
 mod serve;
 mod store;
+mod version;
 
 use std::ffi::OsString;
 
@@ -31,7 +35,7 @@ the flag --lifetimes-state. A SPAN is a number of seconds, or such as 10m, 36h, 
 ";
 
 #[derive(Debug, Parser)]
-#[command(name = "counterfoil", version, about = ABOUT, max_term_width = 100)]
+#[command(name = "counterfoil", version, long_version = version::long(), about = ABOUT, max_term_width = 100)]
 #[command(after_help = EXIT_CODES_HELP, after_long_help = format!("{SETTINGS_HELP}\n{EXIT_CODES_HELP}"))]
 struct Cli {
     /// What is logged to stderr: off, error, warn, info, debug, trace, or such as
@@ -51,6 +55,9 @@ enum Command {
     Operation(operation::OperationArgs),
     Key(key::KeyArgs),
     Store(store::StoreArgs),
+    Fingerprint(fingerprint::FingerprintArgs),
+    Config(config::ConfigArgs),
+    Completions(completions::CompletionsArgs),
     Demo(demo::DemoArgs),
     #[command(hide = true)]
     DemoChild(DemoChildArgs),
@@ -65,6 +72,16 @@ struct UsageError(String);
 #[must_use]
 pub fn command() -> clap::Command {
     Cli::command()
+}
+
+/// The same without what is hidden, for completion: clap can take no command away.
+fn public_command() -> clap::Command {
+    let whole = command();
+    let shown = whole.get_subcommands().filter(|command| !command.is_hide_set());
+    clap::Command::new("counterfoil")
+        .version(env!("CARGO_PKG_VERSION"))
+        .args(whole.get_arguments().cloned())
+        .subcommands(shown.cloned())
 }
 
 /// Runs the command that `arguments` name, the program's own name first.
@@ -101,6 +118,9 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
             Command::Demo(args) => Box::pin(demo::run(args)).await,
             Command::DemoChild(args) => Box::pin(crate::demo::child::run(args)).await,
             Command::Store(args) => store::run(&args),
+            Command::Fingerprint(args) => fingerprint::run(&args),
+            Command::Completions(args) => completions::run(&args),
+            Command::Config(args) => config::run(&args, &env),
         }
     });
     // A read of stdin that nobody will answer must not hold the process.

@@ -1,6 +1,7 @@
-//! `counterfoil operation`: what became of an operation, and what only a person can decide.
+//! `counterfoil operation`: what became of operations, and what only a person can decide.
 
 mod json;
+mod list;
 mod report;
 
 use clap::{ArgGroup, Args, Subcommand};
@@ -18,7 +19,7 @@ use crate::config::{Environment, Flags, LocationArgs, Settings};
 use crate::output;
 use report::Report;
 
-/// Look at an operation, or settle one that only a person can settle
+/// List operations, look at one, or settle one that only a person can settle
 #[derive(Debug, Args)]
 pub(super) struct OperationArgs {
     #[command(subcommand)]
@@ -27,6 +28,7 @@ pub(super) struct OperationArgs {
 
 #[derive(Debug, Subcommand)]
 enum OperationCommand {
+    List(list::ListArgs),
     Show(ShowArgs),
     Resolve(ResolveArgs),
 }
@@ -112,6 +114,13 @@ struct Which {
 /// Whatever keeps the ledger from being opened or read.
 pub(super) async fn run(args: OperationArgs, env: &Environment) -> anyhow::Result<Exit> {
     match args.command {
+        OperationCommand::List(args) => {
+            let settings = Settings::load(&Flags::from(&args.location), env)?;
+            let store = ledger::open(&settings).await?;
+            let listed = list::list(&*store, &args).await;
+            store.close().await?;
+            listed
+        }
         OperationCommand::Show(args) => {
             let settings = Settings::load(&Flags::from(&args.location), env)?;
             let store = ledger::open(&settings).await?;

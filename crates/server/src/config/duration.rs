@@ -61,6 +61,20 @@ pub(super) fn from_text(text: &str) -> Result<Duration, String> {
     if text.is_empty() { Err(malformed()) } else { from_seconds(total_ms / 1000.0) }
 }
 
+/// The shortest text that [`from_text`] reads as that span, cut to whole milliseconds: `1h30m`.
+pub(super) fn to_text(span: Duration) -> String {
+    let mut rest_ms = span.as_millis();
+    let mut text = String::new();
+    for (name, unit_ms) in UNITS {
+        let unit_ms = unit_ms as u128;
+        if rest_ms >= unit_ms {
+            text.push_str(&format!("{}{name}", rest_ms / unit_ms));
+            rest_ms %= unit_ms;
+        }
+    }
+    if text.is_empty() { "0s".into() } else { text }
+}
+
 /// Digits with at most one point between them: no sign, no exponent, no blank.
 fn decimal(text: &str) -> Option<f64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
@@ -90,6 +104,23 @@ mod tests {
         ];
         for (text, ms) in cases {
             assert_eq!(from_text(text), Ok(Duration::from_millis(*ms)), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_span_that_is_shown_is_the_one_that_was_read() {
+        // Promise: what `config check` prints can be written into a file and means the same.
+        for (text, shown) in [
+            ("0", "0s"),
+            ("1.5", "1s500ms"),
+            ("600", "10m"),
+            ("90m", "1h30m"),
+            ("30d", "30d"),
+            ("93784.005", "1d2h3m4s5ms"),
+        ] {
+            let span = from_text(text).expect("a span");
+            assert_eq!(to_text(span), shown);
+            assert_eq!(from_text(shown), Ok(span));
         }
     }
 

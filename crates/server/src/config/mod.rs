@@ -2,6 +2,7 @@
 //! and checked together, so that one start names every mistake.
 
 mod duration;
+mod effective;
 mod file;
 mod flags;
 mod given;
@@ -20,6 +21,7 @@ use counterfoil_core::time::{Lifetimes, Span};
 use crate::data_dir::{CONFIG_FILE, DataDir, DataDirError};
 use crate::mounts::OnlyThisHost;
 
+pub use effective::{Effective, EffectiveValue, Source};
 pub use flags::{Flags, LocationArgs, SettingsArgs};
 pub use given::Key;
 pub use problem::ConfigError;
@@ -65,6 +67,17 @@ pub enum StoreKind {
     Memory,
 }
 
+impl StoreKind {
+    /// Its word in the settings.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Sqlite => "sqlite",
+            Self::Memory => "memory",
+        }
+    }
+}
+
 /// The environment as a value, so that tests need not change their process's.
 #[derive(Debug, Clone, Default)]
 pub struct Environment(BTreeMap<OsString, OsString>);
@@ -98,34 +111,7 @@ impl Settings {
     /// # Errors
     /// [`ConfigError`] with every mistake of every source.
     pub fn load(flags: &Flags, env: &Environment) -> Result<Self, ConfigError> {
-        let mut problems = Vec::new();
-        let mut outer = from_environment(env, &mut problems);
-        outer.extend(
-            flags
-                .values
-                .iter()
-                .map(|(key, text)| Given::outside(*key, Place::CommandLine(key.flag()), text)),
-        );
-        let explicit = flags.config.clone().or_else(|| env.get(CONFIG_VARIABLE).map(PathBuf::from));
-        let mut read = file::FileContent::default();
-        let config_file = match explicit {
-            Some(path) => {
-                read = file::read(&path);
-                Some(path)
-            }
-            None => {
-                let own = location(&outer, env).map(|dir| dir.join(CONFIG_FILE));
-                own.filter(|path| path.exists()).inspect(|path| {
-                    read = file::read(path).inside_data_dir();
-                })
-            }
-        };
-        let mut all = read.problems;
-        let draft = Draft { given: read.given.into_iter().chain(outer).collect() };
-        let settings = draft.validate(config_file, env, &mut problems);
-        all.append(&mut problems);
-        all.sort_by(|a, b| a.place.cmp(&b.place));
-        if all.is_empty() { Ok(settings) } else { Err(ConfigError::new(all)) }
+        read_sources(flags, env).settings(env)
     }
 
     /// The data directory.
@@ -134,6 +120,48 @@ impl Settings {
     /// [`DataDirError::Unknown`] if nothing says where it is.
     pub fn data_dir(&self) -> Result<&Path, DataDirError> {
         self.data_dir.as_deref().ok_or(DataDirError::Unknown)
+    }
+}
+
+/// All sources, read and not yet checked.
+struct Sources {
+    draft: Draft,
+    config_file: Option<PathBuf>,
+    /// Of the file and of the environment's names.
+    problems: Vec<Problem>,
+}
+
+fn read_sources(flags: &Flags, env: &Environment) -> Sources {
+    let mut problems = Vec::new();
+    let mut outer = from_environment(env, &mut problems);
+    let of_flag =
+        |(key, text): &(Key, OsString)| Given::outside(*key, Place::CommandLine(key.flag()), text);
+    outer.extend(flags.values.iter().map(of_flag));
+    let explicit = flags.config.clone().or_else(|| env.get(CONFIG_VARIABLE).map(PathBuf::from));
+    let mut read = file::FileContent::default();
+    let config_file = match explicit {
+        Some(path) => {
+            read = file::read(&path);
+            Some(path)
+        }
+        None => {
+            let own = location(&outer, env).map(|dir| dir.join(CONFIG_FILE));
+            own.filter(|path| path.exists()).inspect(|path| {
+                read = file::read(path).inside_data_dir();
+            })
+        }
+    };
+    problems.append(&mut read.problems);
+    let draft = Draft { given: read.given.into_iter().chain(outer).collect() };
+    Sources { draft, config_file, problems }
+}
+
+impl Sources {
+    fn settings(self, env: &Environment) -> Result<Settings, ConfigError> {
+        let mut problems = self.problems;
+        let settings = self.draft.validate(self.config_file, env, &mut problems);
+        problems.sort_by(|a, b| a.place.cmp(&b.place));
+        if problems.is_empty() { Ok(settings) } else { Err(ConfigError::new(problems)) }
     }
 }
 

@@ -20,6 +20,11 @@ impl ConfigError {
     pub fn count(&self) -> usize {
         self.problems.len()
     }
+
+    /// Each mistake in one line, in the order of the sources.
+    pub fn problems(&self) -> impl Iterator<Item = String> {
+        self.problems.iter().map(ToString::to_string)
+    }
 }
 
 impl fmt::Display for ConfigError {

@@ -208,3 +208,32 @@ fn files_that_are_no_configuration_are_named() {
     fs::write(&path, format!("a = {}", "[".repeat(10_000))).expect("written");
     check(&path, "correct the TOML here");
 }
+
+#[test]
+fn each_value_in_force_is_shown_with_its_source() {
+    // Promise: whoever wonders why a setting has its value finds the line, variable or flag that
+    // set it; the strongest source is named, and what is shown can be written into a file.
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let path = scratch.path().join("counterfoil.toml");
+    let text =
+        "# who calls\nprincipal = \"file\"\nlock_wait = 90\n\n[lifetimes]\nstate = \"90m\"\n";
+    fs::write(&path, text).expect("written");
+    let mut given = flags(&[(Key::Principal, "flag"), (Key::Store, "memory")]);
+    given.config = Some(path.clone());
+    let env = env(&[("COUNTERFOIL_DRAIN", "1.5"), ("COUNTERFOIL_LOCK_WAIT", "0")]);
+    let error = Effective::load(&given, &env).expect_err("over the limit, though overridden");
+    assert_eq!(error.count(), 1);
+    fs::write(&path, text.replace("90\n", "60\n")).expect("written");
+    let effective = Effective::load(&given, &env).expect("good");
+    assert_eq!(effective.settings, Settings::load(&given, &env).expect("good"));
+    let shown: Vec<String> = effective
+        .values
+        .iter()
+        .map(|value| {
+            let shown = value.value.as_deref().unwrap_or("-");
+            format!("{} = {shown} ({})", value.key.name(), value.source)
+        })
+        .collect();
+    let shown = shown.join("\n").replace(&scratch.path().display().to_string(), "/etc");
+    insta::assert_snapshot!(shown);
+}

@@ -65,6 +65,28 @@ impl<'a> Arguments<'a> {
         })
     }
 
+    /// `true` or `false`, or `None` if it is absent.
+    ///
+    /// # Errors
+    /// [`Refusal`] with `invalid_argument` if it is anything else.
+    pub fn flag(&self, name: &str) -> Result<Option<bool>, Refusal> {
+        let Some(value) = self.object.get(name) else { return Ok(None) };
+        let flag = value.as_bool();
+        flag.map(Some).ok_or_else(|| invalid(format!("$.arguments.{name} must be true or false")))
+    }
+
+    /// An integer, however it is written (`1.0` is 1), or `None` if it is absent.
+    ///
+    /// # Errors
+    /// [`Refusal`] with `invalid_argument` if it is anything else, or beyond 64 bits.
+    pub fn integer(&self, name: &str) -> Result<Option<i64>, Refusal> {
+        let Some(value) = self.object.get(name) else { return Ok(None) };
+        let integer = value.as_number().and_then(|number| number.as_i64());
+        integer
+            .map(Some)
+            .ok_or_else(|| invalid(format!("$.arguments.{name} must be a whole number")))
+    }
+
     /// The operation ID, which may come as the argument `operation_id` or as
     /// `_meta["io.counterfoil/operationId"]`; if both are there they must agree.
     ///

@@ -5,5 +5,6 @@ pub mod answer;
 pub mod arguments;
 pub mod create_issue;
 pub mod issue_effect;
+pub mod list_operations;
 pub mod operation_status;
 pub mod reply;

@@ -77,6 +77,12 @@ pub fn observed(observation: &Observation) -> CallToolResult {
     finished(CallToolResult::structured(body), Some(&operation))
 }
 
+/// A list of operations. It concerns no single one.
+#[must_use]
+pub fn listed(body: Value) -> CallToolResult {
+    finished(CallToolResult::structured(body), None)
+}
+
 /// The user was asked and said no: nothing was written, and the same ID may be used again.
 #[must_use]
 pub fn not_accepted(operation_id: &str, action: &str) -> CallToolResult {

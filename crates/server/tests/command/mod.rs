@@ -2,7 +2,10 @@
 
 #![allow(dead_code, reason = "each test program uses its part of this")]
 
+pub(crate) mod ledger;
+
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -53,6 +56,21 @@ impl Bench {
 
     pub(crate) fn run(&self, arguments: &[&str]) -> Ended {
         self.command(Path::new(env!("CARGO_BIN_EXE_counterfoil")), arguments).output().into()
+    }
+
+    /// With `input` on stdin.
+    pub(crate) fn run_with_input(&self, arguments: &[&str], input: &[u8]) -> Ended {
+        let mut command = self.command(Path::new(env!("CARGO_BIN_EXE_counterfoil")), arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("started");
+        let mut stdin = child.stdin.take().expect("piped");
+        let input = input.to_vec();
+        // From another thread: a child that writes before it has read all would wait for us.
+        let writer = std::thread::spawn(move || stdin.write_all(&input));
+        let ended = child.wait_with_output().into();
+        // A child that refuses early reads no more.
+        let _ = writer.join().expect("the writer does not panic");
+        ended
     }
 
     /// As a user whom permissions bind, even where the tests run as root.

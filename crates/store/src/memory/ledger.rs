@@ -27,11 +27,11 @@ use crate::tables::{Tables, is_identifier, is_reserved};
 /// All that is kept.
 #[derive(Debug)]
 pub(super) struct Ledger {
-    operations: BTreeMap<OperationKey, Kept>,
+    pub(super) operations: BTreeMap<OperationKey, Kept>,
     by_id: HashMap<(Tenant, IndexKey), OperationKey>,
     audit: HashMap<OperationKey, Vec<AuditEvent>>,
     keys: BTreeMap<u32, [u8; 16]>,
-    rows: Rows,
+    pub(super) rows: Rows,
 }
 
 impl Ledger {

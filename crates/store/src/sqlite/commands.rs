@@ -382,7 +382,7 @@ pub(super) fn set_aside(id: &OperationId, damage: rows::Damage) -> Fault {
     Fault::Command(StoreError::Quarantined { reason: damage.to_string() })
 }
 
-fn set_aside_key(key: OperationKey, damage: rows::Damage) -> Fault {
+pub(super) fn set_aside_key(key: OperationKey, damage: rows::Damage) -> Fault {
     let operation_key = uuid::Uuid::from_bytes(*key.as_bytes());
     tracing::error!(%operation_key, %damage, "a record of the ledger is damaged; set aside");
     Fault::Command(StoreError::Quarantined { reason: damage.to_string() })

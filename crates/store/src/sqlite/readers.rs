@@ -14,13 +14,16 @@ use tokio::sync::oneshot;
 use super::commands::set_aside;
 use super::effects::look;
 use super::faults::{Fault, store_error};
+use super::key_usage::Counted;
 use super::keys::unknown;
+use super::list::{PAGE_UNITS, list};
 use super::open::read_ledger_row;
 use super::rows::{Found, find_by_id};
 use crate::clock::SharedMark;
 use crate::contract::{AuditEvent, LedgerInfo};
 use crate::error::StoreError;
 use crate::keys::KeyCheck;
+use crate::listing::{KeyUsage, ListQuery, Page};
 
 /// How many threads read.
 pub(super) const READER_COUNT: usize = 2;
@@ -37,6 +40,13 @@ pub(super) enum Question {
         tenant: Tenant,
         operation_id: OperationId,
         reply: Reply<Snapshot>,
+    },
+    List {
+        query: ListQuery,
+        reply: Reply<Page>,
+    },
+    KeysInUse {
+        reply: Reply<Vec<KeyUsage>>,
     },
     Audit {
         key: OperationKey,
@@ -79,6 +89,15 @@ impl ReadThread {
             Question::LookUp { tenant, operation_id, reply } => {
                 let _ = reply.send(self.in_snapshot(|c| self.look_up(c, &tenant, &operation_id)));
             }
+            Question::List { query, reply } => {
+                let _ = reply.send(self.in_snapshot(|c| {
+                    self.note_times(c)?;
+                    list(c, &query, PAGE_UNITS)
+                }));
+            }
+            Question::KeysInUse { reply } => {
+                let _ = reply.send(self.keys_in_use());
+            }
             Question::Audit { key, reply } => {
                 let _ = reply.send(self.in_snapshot(|c| audit(c, key)));
             }
@@ -110,11 +129,7 @@ impl ReadThread {
         tenant: &Tenant,
         id: &OperationId,
     ) -> rusqlite::Result<Snapshot> {
-        if let Ok(row) = read_ledger_row(connection)? {
-            // So that no observation is dated before what it has seen, whoever wrote it.
-            self.mark.raise(row.high_water);
-            self.mark.set_horizon(row.horizon);
-        }
+        self.note_times(connection)?;
         Ok(match find_by_id(connection, tenant, id)? {
             Found::Kept(kept) if kept.record.operation_id == *id => {
                 let effect = look(connection, kept.record.effect.as_ref())?;
@@ -126,6 +141,22 @@ impl ReadThread {
                 Snapshot::Quarantined
             }
         })
+    }
+
+    /// So that no observation is dated before what it has seen, whoever wrote it.
+    fn note_times(&self, connection: &Connection) -> rusqlite::Result<()> {
+        if let Ok(row) = read_ledger_row(connection)? {
+            self.mark.raise(row.high_water);
+            self.mark.set_horizon(row.horizon);
+        }
+        Ok(())
+    }
+
+    fn keys_in_use(&self) -> Result<Vec<KeyUsage>, StoreError> {
+        let now = self.mark.now();
+        let mut counted = Counted::default();
+        while self.in_snapshot(|c| counted.count_stretch(c, now))? {}
+        Ok(counted.into_usage())
     }
 
     fn knows_keys(&self, checks: &[KeyCheck]) -> Result<bool, StoreError> {

@@ -23,6 +23,7 @@ pub struct TestCall {
     pub id: String,
     pub tenant: &'static str,
     pub principal: &'static str,
+    pub tool: &'static str,
     pub version: &'static str,
     pub arguments: &'static str,
     pub authority: Authority,
@@ -36,6 +37,7 @@ pub fn call(id: &str) -> TestCall {
         id: id.to_owned(),
         tenant: "local",
         principal: "alice",
+        tool: "create_note",
         version: "1",
         arguments: r#"{"title":"one"}"#,
         authority: Authority::Present,
@@ -61,7 +63,7 @@ impl TestCall {
         let arguments = parse(self.arguments.as_bytes(), &JsonLimits::default()).expect("JSON");
         let call = Call {
             caller: &caller,
-            tool_id: &ToolId::parse("create_note").expect("valid"),
+            tool_id: &ToolId::parse(self.tool).expect("valid"),
             tool_version: &ToolVersion::parse(self.version).expect("valid"),
             profile: Profile::JcsV1,
             operation_id: &self.operation_id(),

@@ -15,6 +15,7 @@ pub mod effects;
 pub mod factories;
 pub mod finishing;
 pub mod keys;
+pub mod listing;
 pub mod mounts;
 pub mod resolving;
 pub mod rollback;

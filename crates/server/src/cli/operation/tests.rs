@@ -5,11 +5,12 @@ use counterfoil_core::fingerprint::{Fingerprint, KeyId, Profile};
 use counterfoil_core::identity::{
     BackendId, BootId, Nonce, OperationKey, Principal, ToolId, ToolVersion,
 };
+use counterfoil_core::listing::Listed;
 use counterfoil_core::observation::EffectSeen;
 use counterfoil_core::operation::Event;
 use counterfoil_core::record::{Binding, EffectRef, Owner, StoredResult};
 use counterfoil_core::time::Timestamp;
-use counterfoil_store::AuditEvent;
+use counterfoil_store::{AuditEvent, Cursor, Page};
 
 const SECRET: &str = "hunter2";
 
@@ -113,6 +114,28 @@ fn a_partial_effect_shows_the_failed_compensation_under_its_own_identity() {
     record.result = None;
     let shown = report(record, EffectSeen::Changed, &audit, true);
     assert!(!shown.contains('\x1b'), "{shown}");
+    insta::assert_snapshot!(shown);
+}
+
+#[test]
+fn a_list_is_read_by_people_and_by_programs() {
+    // Promise: a list tells state and what callers see, never a result; text from the ledger cannot
+    // steer the terminal or break a line.
+    let mut odd = record(State::InProgress(Phase::FirstCommit));
+    odd.operation_id = OperationId::parse("über\u{202e}4711").expect("valid");
+    odd.principal = Principal::parse("a much longer name").expect("valid");
+    let operations = vec![
+        Listed::of(odd, EffectSeen::Same),
+        Listed::of(record(State::Applied), EffectSeen::Missing),
+        Listed::of(record(State::NotApplied), EffectSeen::Missing),
+    ];
+    let next = Some(Cursor::from_bytes([0xab; 16]));
+    let page = Page { operations, damaged_count: 1, next };
+    let tenant = Tenant::parse("local").expect("valid");
+    let json = serde_json::to_string_pretty(&list::as_json(&page, &tenant)).expect("JSON");
+    let shown = format!("{}\n\n{json}", list::table(&page.operations));
+    assert!(!list::table(&page.operations).contains('\u{202e}'), "{shown}");
+    assert!(!shown.contains(SECRET), "{shown}");
     insta::assert_snapshot!(shown);
 }
 

@@ -1,0 +1,100 @@
+//! `counterfoil config`: which settings are in force.
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use crate::cli::exit::Exit;
+use crate::config::{ConfigError, Effective, EffectiveValue, Environment, Flags, SettingsArgs};
+use crate::output::{self, printable};
+
+/// Look at the settings
+#[derive(Debug, Args)]
+pub(super) struct ConfigArgs {
+    #[command(subcommand)]
+    command: ConfigCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum ConfigCommand {
+    Check(CheckArgs),
+}
+
+/// Check the settings, and show which are in force and where each comes from
+///
+/// Reads what `serve` would read with the same flags, in the same environment, and makes nothing.
+/// Every mistake of every source is told at once.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  counterfoil config check
+  counterfoil config check --config ./counterfoil.toml --json
+
+Exits with 2 if a setting cannot be used.")]
+struct CheckArgs {
+    /// Tell the outcome as JSON on stdout, and nothing on stderr
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    settings: SettingsArgs,
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// [`ConfigError`] with every mistake, unless it is told as JSON.
+pub(super) fn run(args: &ConfigArgs, env: &Environment) -> anyhow::Result<Exit> {
+    let ConfigCommand::Check(args) = &args.command;
+    let effective = match Effective::load(&Flags::from(&args.settings), env) {
+        Ok(effective) => effective,
+        Err(error) if args.json => {
+            output::json(&refused(&error))?;
+            return Ok(Exit::Usage);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    if args.json {
+        output::json(&as_json(&effective))?;
+    } else {
+        output::data(table(&effective))?;
+    }
+    Ok(Exit::Done)
+}
+
+fn table(effective: &Effective) -> String {
+    let mut rows = vec![["SETTING", "VALUE", "SOURCE"].map(str::to_owned)];
+    rows.extend(effective.values.iter().map(|value| {
+        let shown = value.value.as_deref().unwrap_or("-");
+        [value.key.name().to_owned(), printable(shown), printable(&value.source.to_string())]
+    }));
+    let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
+    let (name, value) = (width(0), width(1));
+    let line = |row: &[String; 3]| format!("{:<name$}  {:<value$}  {}", row[0], row[1], row[2]);
+    let mut lines: Vec<String> = rows.iter().map(line).collect();
+    lines.push(match &effective.settings.config_file {
+        Some(path) => format!("\nfile: {}", printable(&path.display().to_string())),
+        None => "\nfile: none".to_owned(),
+    });
+    lines.join("\n")
+}
+
+fn as_json(effective: &Effective) -> Value {
+    let value = |value: &EffectiveValue| {
+        json!({
+            "name": value.key.name(),
+            "value": value.value,
+            "source": value.source.kind(),
+            "place": value.source.to_string(),
+        })
+    };
+    json!({
+        "usable": true,
+        "file": effective.settings.config_file.as_ref().map(|path| path.to_string_lossy()),
+        "settings": effective.values.iter().map(value).collect::<Vec<_>>(),
+        "problems": [],
+    })
+}
+
+fn refused(error: &ConfigError) -> Value {
+    let problems: Vec<String> = error.problems().collect();
+    json!({ "usable": false, "file": null, "settings": [], "problems": problems })
+}

@@ -1,0 +1,125 @@
+//! What is in force, and where each value comes from: for a person who wonders, and for `config
+//! check`.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::given::{Key, Place};
+use super::{ConfigError, Environment, Flags, Settings, duration, read_sources};
+use crate::mounts::OnlyThisHost;
+
+/// Settings with the source of each value.
+#[derive(Debug, Clone)]
+pub struct Effective {
+    /// The settings.
+    pub settings: Settings,
+    /// Each setting, in the order of [`Key::ALL`].
+    pub values: Vec<EffectiveValue>,
+}
+
+/// One setting in force.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EffectiveValue {
+    /// The setting.
+    pub key: Key,
+    /// Its value, as it can be written in a file; `None` where nothing is set and the default is
+    /// found when it is needed.
+    pub value: Option<String>,
+    /// Where it comes from.
+    pub source: Source,
+}
+
+/// Where a value comes from, the weakest first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// Nobody set it.
+    Default,
+    /// A line of the configuration's file, counted from 1.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The line.
+        line: usize,
+    },
+    /// A variable of the environment.
+    Environment(String),
+    /// A flag.
+    CommandLine(String),
+}
+
+impl Source {
+    /// One word for programs.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::File { .. } => "file",
+            Self::Environment(_) => "environment",
+            Self::CommandLine(_) => "command_line",
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Self::Environment(name) => write!(f, "environment: {name}"),
+            Self::CommandLine(flag) => write!(f, "command line: {flag}"),
+        }
+    }
+}
+
+impl From<&Place> for Source {
+    fn from(place: &Place) -> Self {
+        match place {
+            Place::File { path, line, .. } => Self::File { path: path.clone(), line: *line },
+            Place::Environment(name) => Self::Environment(name.clone()),
+            Place::CommandLine(flag) => Self::CommandLine(flag.clone()),
+        }
+    }
+}
+
+impl Effective {
+    /// As [`Settings::load`], with the source of each value.
+    ///
+    /// # Errors
+    /// As [`Settings::load`].
+    pub fn load(flags: &Flags, env: &Environment) -> Result<Self, ConfigError> {
+        let read = read_sources(flags, env);
+        let strongest = |key| read.draft.given.iter().rev().find(|given| given.key == key);
+        let sources = Key::ALL
+            .map(|key| strongest(key).map_or(Source::Default, |given| Source::from(&given.place)));
+        let settings = read.settings(env)?;
+        let values = Key::ALL
+            .into_iter()
+            .zip(sources)
+            .map(|(key, source)| EffectiveValue { key, value: settings.shown(key), source })
+            .collect();
+        Ok(Self { settings, values })
+    }
+}
+
+impl Settings {
+    /// The value in force, as it can be written in a file.
+    fn shown(&self, key: Key) -> Option<String> {
+        let span = |span: Duration| Some(duration::to_text(span));
+        match key {
+            Key::DataDir => self.data_dir().ok().map(|path| path.display().to_string()),
+            Key::BackendId => self.backend_id.as_ref().map(ToString::to_string),
+            Key::Principal => Some(self.principal.to_string()),
+            Key::Store => Some(self.store.as_str().to_owned()),
+            Key::LockWait => span(self.lock_wait),
+            Key::Drain => span(self.drain),
+            Key::FilesystemOverride => {
+                self.filesystem_override.map(|OnlyThisHost| OnlyThisHost::WORD.to_owned())
+            }
+            Key::LifetimesState => span(self.lifetimes.state.as_duration()),
+            Key::LifetimesAuthority => span(self.lifetimes.authority.as_duration()),
+            Key::LifetimesRetention => span(self.lifetimes.retention.as_duration()),
+            Key::KeysActive => self.active_key.map(|id| id.to_string()),
+        }
+    }
+}

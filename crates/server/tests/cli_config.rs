@@ -1,0 +1,113 @@
+//! `counterfoil config check`, `completions` and `--version` of the real binary.
+
+mod command;
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use command::Bench;
+use serde_json::Value;
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).expect(text)
+}
+
+#[test]
+fn the_settings_in_force_are_shown_with_their_sources() {
+    // Promise: `config check` tells what `serve` would run with, and makes nothing.
+    let bench = Bench::new().with_env("COUNTERFOIL_PRINCIPAL", "alice");
+    let shown = bench.run(&["config", "check", "--drain", "5s"]).done();
+    let line = |name: &str| -> Vec<String> {
+        let line = shown.stdout.lines().find(|line| line.starts_with(name)).expect(name);
+        line.split_whitespace().map(str::to_owned).collect()
+    };
+    assert_eq!(line("SETTING"), ["SETTING", "VALUE", "SOURCE"]);
+    assert_eq!(line("principal"), ["principal", "alice", "environment:", "COUNTERFOIL_PRINCIPAL"]);
+    assert_eq!(line("drain"), ["drain", "5s", "command", "line:", "--drain"]);
+    assert_eq!(line("lifetimes.retention"), ["lifetimes.retention", "30d", "default"]);
+    assert_eq!(line("backend_id"), ["backend_id", "-", "default"]);
+    assert_eq!(line("file:"), ["file:", "none"]);
+    assert!(!bench.data("").exists());
+
+    fs::create_dir(bench.data("")).expect("made");
+    let file = bench.data("counterfoil.toml");
+    fs::write(&file, "store = \"sqlite\"\n").expect("written");
+    let shown = json(&bench.run(&["config", "check", "--json"]).done().stdout);
+    assert_eq!(shown["file"], file.to_str().expect("UTF-8"));
+    let settings = shown["settings"].as_array().expect("a list");
+    let store = settings.iter().find(|setting| setting["name"] == "store").expect("the store");
+    let place = format!("{}:1", file.display());
+    assert_eq!((&store["value"], &store["source"]), (&"sqlite".into(), &"file".into()));
+    assert_eq!(store["place"], place);
+}
+
+#[test]
+fn every_mistake_is_told_at_once() {
+    // Promise: one check names all that is wrong, to people and to programs, with exit code 2.
+    let bench = Bench::new().with_env("COUNTERFOIL_DRIAN", "1");
+    let file = bench.data("").with_file_name("given.toml");
+    fs::write(&file, "lock_wait = \"soon\"\n[lifetimes]\nstate = nan\n").expect("written");
+    let path = file.to_str().expect("UTF-8");
+    let refused = bench.run(&["config", "check", "--config", path, "--store", "x"]).failed(2);
+    assert_eq!(refused.stdout, "");
+    let told: Vec<&str> = refused.stderr.lines().collect();
+    assert_eq!(told.len(), 5, "{}", refused.stderr);
+    assert_eq!(told[0], "error: 4 settings cannot be used");
+    for (line, words) in told[1..].iter().zip([
+        "given.toml:1:13: lock_wait",
+        "given.toml:3:9: lifetimes.state",
+        "use COUNTERFOIL_DRAIN",
+        "command line: --store",
+    ]) {
+        assert!(line.contains(words), "{words}\n{line}");
+    }
+    let ended = bench.run(&["config", "check", "--config", path, "--json"]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(2), ""));
+    let told = json(&ended.stdout);
+    assert_eq!(told["usable"], false);
+    assert_eq!(told["problems"].as_array().map(Vec::len), Some(3), "{told}");
+}
+
+#[test]
+fn each_shell_gets_a_script_that_completes_what_is_shown() {
+    // Promise: completion offers every command, and nothing that is hidden.
+    let bench = Bench::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = bench.run(&["completions", shell]).done().stdout;
+        for word in ["operation", "fingerprint", "completions", "unsettled", "lifetimes-state"] {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+        assert!(!script.contains("demo-child"), "{shell}");
+    }
+    let script = bench.run(&["completions", "bash"]).done().stdout;
+    let complete = "\nCOMP_WORDS=(counterfoil operation re); COMP_CWORD=2\n\
+                    _counterfoil counterfoil re operation; echo \"${COMPREPLY[@]}\"";
+    let bash = Command::new("bash")
+        .args(["--norc", "-c", &(script + complete)])
+        .stdin(Stdio::null())
+        .output();
+    match bash {
+        Ok(output) => {
+            assert_eq!(String::from_utf8_lossy(&output.stdout), "resolve\n", "{output:?}")
+        }
+        Err(error) => eprintln!("NOT RUN: no bash to try the script in: {error}"),
+    }
+}
+
+#[test]
+fn the_version_has_a_short_and_a_long_form() {
+    // Promise: a report of a problem can name the build, and a script can read the version alone.
+    let bench = Bench::new();
+    let number = env!("CARGO_PKG_VERSION");
+    let short = bench.run(&["-V"]).done().stdout;
+    assert_eq!(short, format!("counterfoil {number}\n"));
+    let long = bench.run(&["--version"]).done().stdout;
+    let names: Vec<&str> =
+        long.lines().map(|line| line.split(' ').next().expect("a word")).collect();
+    let expected =
+        ["counterfoil", "commit", "target", "profile", "compiler", "sqlite", "schema", "mcp"];
+    assert_eq!(names, expected);
+    assert_eq!(long.lines().next(), Some(short.trim_end()));
+    assert!(long.contains("2025-06-18, 2025-11-25, 2026-07-28"), "{long}");
+    assert!(long.contains("rustc 1."), "{long}");
+}
