@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-/// One timed round: how many operations were answered, in what time, and how long each took.
-#[derive(Debug, Clone)]
+/// Timed work: how many operations were answered, in what time, and how long each took. A round is
+/// made of slices; those of the sides that are compared take turns.
+#[derive(Debug, Clone, Default)]
 pub struct Round {
     elapsed: Duration,
     /// From handing over to answer, ascending.
@@ -20,6 +21,13 @@ impl Round {
     pub fn new(elapsed: Duration, mut latencies: Vec<Duration>) -> Self {
         latencies.sort_unstable();
         Self { elapsed, latencies }
+    }
+
+    /// Adds a slice.
+    pub fn add(&mut self, slice: Self) {
+        self.elapsed += slice.elapsed;
+        self.latencies.extend(slice.latencies);
+        self.latencies.sort_unstable();
     }
 
     /// How many operations were answered.
@@ -207,7 +215,16 @@ impl Report {
     pub fn to_table(&self) -> String {
         let mut text = format!(
             "{:<14} {:<34} {:>7} {:>9} {:>9} {:>6} {:>13} {:>9} {:>9}  {}\n",
-            "name", "variant", "callers", "ops/s", "limit", "ratio", "spread", "p50 ms", "p99 ms", ""
+            "name",
+            "variant",
+            "callers",
+            "ops/s",
+            "limit",
+            "ratio",
+            "spread",
+            "p50 ms",
+            "p99 ms",
+            ""
         );
         for figure in &self.results {
             figure.write_row(&mut text);

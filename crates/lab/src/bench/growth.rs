@@ -11,7 +11,7 @@ use super::load;
 use super::plan::Plan;
 use super::raw_side::RawLedger;
 use super::store_side::{Callers, StoreLedger};
-use super::work::{BODY_BYTES, Ids, Pool, TITLE_BYTES, Workload};
+use super::work::{BODY_BYTES, ENDLESS, Ids, Pool, TITLE_BYTES, Workload};
 
 const CALLERS: usize = 64;
 /// A stored result is the JSON text `"created 1234567"`.
@@ -53,19 +53,16 @@ async fn measure(plan: &Plan, directory: &Path, ids: Ids) -> anyhow::Result<Repo
     let mut sizes = Vec::new();
     for (rows, path) in tokio::task::block_in_place(|| fill(plan, directory, &mut workload))? {
         let store = StoreLedger::open(&path, &workload).await?;
-        sizes.push(Size { rows, path, store, rounds: Vec::new() });
+        let pool = Pool::fill(plan.warm_up_count, ENDLESS, || workload.submission());
+        store.round(CALLERS, Callers::Tasks, pool).await?;
+        let rounds = vec![Round::default(); plan.pair_count];
+        sizes.push(Size { rows, path, store, rounds });
     }
     let count = plan.prepared_for(CALLERS);
-    for pair in 0..=plan.pair_count {
-        let mut order: Vec<usize> = (0..sizes.len()).collect();
-        order.rotate_left(pair % sizes.len());
-        for at in order {
-            let pool = Pool::fill(count, plan.round, || workload.submission());
-            let round = sizes[at].store.round(CALLERS, Callers::Tasks, pool).await?;
-            if pair > 0 {
-                sizes[at].rounds.push(round);
-            }
-        }
+    for turn in plan.turns(sizes.len()) {
+        let pool = Pool::fill(count, plan.slice, || workload.submission());
+        let size = &mut sizes[turn.side];
+        size.rounds[turn.pair].add(size.store.round(CALLERS, Callers::Tasks, pool).await?);
     }
     let base = sizes[1].rounds.clone();
     let mut report = Report::default();
@@ -155,8 +152,7 @@ async fn bytes(plan: &Plan, size: &Size, workload: &mut Workload) -> anyhow::Res
     reader.query_row("SELECT version FROM ledger", [], |_| Ok(()))?;
     let pages_before = pages(&reader)?;
     let log_before = std::fs::metadata(&log)?.len();
-    let endless = std::time::Duration::from_secs(600);
-    let pool = Pool::fill(plan.bytes_count, endless, || workload.submission());
+    let pool = Pool::fill(plan.bytes_count, ENDLESS, || workload.submission());
     size.store.round(CALLERS, Callers::Tasks, pool).await?;
     let log_after = std::fs::metadata(&log)?.len();
     reader.execute_batch("COMMIT")?;

@@ -12,7 +12,7 @@ use tokio::process::Command;
 use super::figures::{Figure, Round};
 use super::plan::Plan;
 use super::store_side::{Callers, StoreLedger};
-use super::work::{Ids, Pool, Workload};
+use super::work::{ENDLESS, Ids, Pool, Workload};
 use crate::within::within;
 
 const CALLERS: usize = 256;
@@ -56,7 +56,7 @@ pub async fn load(args: &LoadArgs) -> anyhow::Result<String> {
         Loaded { count: 0, elapsed_s: 0.0, latencies_ns: [0; 2], peak_memory_bytes: 0 };
     while loaded.count < args.count {
         let count = PREPARED_COUNT.min(args.count - loaded.count);
-        let pool = Pool::fill(count, Duration::from_secs(600), || workload.submission());
+        let pool = Pool::fill(count, ENDLESS, || workload.submission());
         let round = store.round(args.callers, Callers::Tasks, pool).await?;
         loaded.count += round.count();
         loaded.elapsed_s += round.count() as f64 / round.rate();

@@ -14,7 +14,7 @@ use super::figures::{Check, Figure, Report, Round, Spread};
 use super::load::peak_memory_bytes;
 use super::plan::Plan;
 use super::raw_side::RawLedger;
-use super::work::{Ids, Pool, Workload};
+use super::work::{ENDLESS, Ids, Pool, Workload};
 use crate::child::{ChildOptions, StoreKind};
 use crate::process::{Ended, Launch, Pipes, Process};
 use crate::raw::tool_call;
@@ -49,27 +49,20 @@ pub async fn run(plan: &Plan, directory: &Path) -> anyhow::Result<Report> {
     }
     let mut workload = Workload::new(Ids::TimeOrdered)?;
     let mut raw = RawLedger::create(directory)?;
+    warm_up(plan, &mut servers, &mut raw, &mut workload).await?;
     let mut report = Report::default();
     for in_flight in [1, 16] {
-        let mut rounds = vec![Vec::new(); SERVERS.len()];
-        let mut limit = Vec::new();
+        let mut rounds = vec![vec![Round::default(); plan.pair_count]; SERVERS.len()];
+        let mut limit = vec![Round::default(); plan.pair_count];
         let count = plan.prepared_for(in_flight);
-        for pair in 0..=plan.pair_count {
-            let mut order: Vec<usize> = (0..=SERVERS.len()).collect();
-            order.rotate_left(pair % (SERVERS.len() + 1));
-            for at in order {
-                let (round, into) = if at < SERVERS.len() {
-                    let pool = Pool::fill(count, plan.round, || workload.issue());
-                    (servers[at].round(in_flight, &pool).await?, &mut rounds[at])
-                } else {
-                    let pool = Pool::fill(count, plan.round, || workload.row());
-                    let round =
-                        tokio::task::block_in_place(|| raw.limit_round(in_flight, &pool))?;
-                    (round, &mut limit)
-                };
-                if pair > 0 {
-                    into.push(round);
-                }
+        for turn in plan.turns(SERVERS.len() + 1) {
+            if let Some(server) = servers.get_mut(turn.side) {
+                let pool = Pool::fill(count, plan.slice, || workload.issue());
+                rounds[turn.side][turn.pair].add(server.round(in_flight, &pool).await?);
+            } else {
+                let pool = Pool::fill(count, plan.slice, || workload.row());
+                let slice = tokio::task::block_in_place(|| raw.limit_round(in_flight, &pool))?;
+                limit[turn.pair].add(slice);
             }
         }
         report.add(told(in_flight, &rounds, &limit));
@@ -81,6 +74,24 @@ pub async fn run(plan: &Plan, directory: &Path) -> anyhow::Result<Report> {
         server.stop().await?;
     }
     Ok(report)
+}
+
+async fn warm_up(
+    plan: &Plan,
+    servers: &mut [Server],
+    raw: &mut RawLedger,
+    workload: &mut Workload,
+) -> anyhow::Result<()> {
+    for (server, (_, store, unguarded)) in servers.iter_mut().zip(SERVERS) {
+        // One insert after the other takes its time; its log needs less to get warm.
+        let one_by_one = unguarded && store == StoreKind::Sqlite;
+        let count = if one_by_one { plan.warm_up_count / 50 } else { plan.warm_up_count };
+        let pool = Pool::fill(count, ENDLESS, || workload.issue());
+        server.round(64, &pool).await?;
+    }
+    let pool = Pool::fill(plan.warm_up_count, ENDLESS, || workload.row());
+    tokio::task::block_in_place(|| raw.limit_round(64, &pool))?;
+    Ok(())
 }
 
 fn told(in_flight: usize, rounds: &[Vec<Round>], limit: &[Round]) -> Report {
@@ -133,11 +144,7 @@ impl Server {
     }
 
     /// Keeps `in_flight` calls under way until the pool gives no more.
-    async fn round(
-        &mut self,
-        in_flight: usize,
-        pool: &Pool<Issue>,
-    ) -> anyhow::Result<Round> {
+    async fn round(&mut self, in_flight: usize, pool: &Pool<Issue>) -> anyhow::Result<Round> {
         let mut sent = HashMap::with_capacity(in_flight);
         let mut latencies = Vec::new();
         let mut input = Vec::new();
@@ -182,8 +189,7 @@ impl Server {
 type Issue = (counterfoil_core::identity::OperationId, String, String);
 
 fn frame(id: u64, (operation_id, title, body): &Issue) -> String {
-    let arguments =
-        json!({ "operation_id": operation_id.as_str(), "title": title, "body": body });
+    let arguments = json!({ "operation_id": operation_id.as_str(), "title": title, "body": body });
     let mut frame = tool_call(&json!(id), "create_issue", &arguments.to_string());
     frame.push('\n');
     frame

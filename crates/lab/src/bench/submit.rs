@@ -2,13 +2,12 @@
 //! side on a file of its own that stays for all of them.
 
 use std::path::Path;
-use std::time::Duration;
 
 use super::figures::{Check, Figure, Report, Round};
 use super::plan::Plan;
 use super::raw_side::RawLedger;
 use super::store_side::{Callers, StoreLedger};
-use super::work::{Ids, Pool, Workload};
+use super::work::{ENDLESS, Ids, Pool, Workload};
 
 /// The ledger at 64 callers, as a part of the limit.
 const OF_LIMIT_AT_64: f64 = 0.75;
@@ -19,13 +18,12 @@ const OF_SINGLE_AT_1: f64 = 0.85;
 /// The ledger at 16 callers, in raw SQLite's single transactions.
 const OF_SINGLE_AT_16: f64 = 3.0;
 
-/// The rounds of one number of callers.
-struct Rounds {
-    tasks: Vec<Round>,
-    threads: Vec<Round>,
-    limit: Vec<Round>,
-    single: Vec<Round>,
-}
+/// The sides, and the rounds of each.
+const TASKS: usize = 0;
+const THREADS: usize = 1;
+const LIMIT: usize = 2;
+const SINGLE: usize = 3;
+type Rounds = [Vec<Round>; 4];
 
 /// Measures every number of callers.
 ///
@@ -46,36 +44,26 @@ async fn measure(plan: &Plan, directory: &Path, callers: usize) -> anyhow::Resul
     let single_place = tempfile::tempdir_in(directory)?;
     let mut limit = RawLedger::create(directory)?;
     let mut single = RawLedger::create(single_place.path())?;
-    let mut rounds =
-        Rounds { tasks: vec![], threads: vec![], limit: vec![], single: vec![] };
+    let mut rounds: Rounds = std::array::from_fn(|_| vec![Round::default(); plan.pair_count]);
     warm_up(plan, &store, &mut workload, [&mut limit, &mut single]).await?;
     let count = plan.prepared_for(callers);
-    for pair in 0..plan.pair_count {
-        let mut order = [0, 1, 2, 3];
-        order.rotate_left(pair % 4);
-        for side in order {
-            let round;
-            let into = match side {
-                0 | 1 => {
-                    let pool = Pool::fill(count, plan.round, || workload.submission());
-                    let kind = if side == 0 { Callers::Tasks } else { Callers::Threads };
-                    round = store.round(callers, kind, pool).await?;
-                    if side == 0 { &mut rounds.tasks } else { &mut rounds.threads }
-                }
-                2 => {
-                    let pool = Pool::fill(count, plan.round, || workload.row());
-                    round = tokio::task::block_in_place(|| limit.limit_round(callers, &pool))?;
-                    &mut rounds.limit
-                }
-                _ => {
-                    let one = plan.prepared_for(1);
-                    let pool = Pool::fill(one, plan.round, || workload.row());
-                    round = tokio::task::block_in_place(|| single.single_round(&pool))?;
-                    &mut rounds.single
-                }
-            };
-            into.push(round);
-        }
+    for turn in plan.turns(4) {
+        let slice = match turn.side {
+            TASKS | THREADS => {
+                let pool = Pool::fill(count, plan.slice, || workload.submission());
+                let kind = if turn.side == TASKS { Callers::Tasks } else { Callers::Threads };
+                store.round(callers, kind, pool).await?
+            }
+            LIMIT => {
+                let pool = Pool::fill(count, plan.slice, || workload.row());
+                tokio::task::block_in_place(|| limit.limit_round(callers, &pool))?
+            }
+            SINGLE.. => {
+                let pool = Pool::fill(plan.prepared_for(1), plan.slice, || workload.row());
+                tokio::task::block_in_place(|| single.single_round(&pool))?
+            }
+        };
+        rounds[turn.side][turn.pair].add(slice);
     }
     store.close().await?;
     Ok(rounds)
@@ -88,18 +76,17 @@ async fn warm_up(
     workload: &mut Workload,
     raw: [&mut RawLedger; 2],
 ) -> anyhow::Result<()> {
-    let endless = Duration::from_secs(600);
-    let pool = Pool::fill(plan.warm_up_count, endless, || workload.submission());
+    let pool = Pool::fill(plan.warm_up_count, ENDLESS, || workload.submission());
     store.round(64, Callers::Tasks, pool).await?;
     for raw in raw {
-        let pool = Pool::fill(plan.warm_up_count, endless, || workload.row());
+        let pool = Pool::fill(plan.warm_up_count, ENDLESS, || workload.row());
         tokio::task::block_in_place(|| raw.limit_round(64, &pool))?;
     }
     Ok(())
 }
 
 fn told(callers: usize, rounds: &Rounds) -> Report {
-    let Rounds { tasks, threads, limit, single } = rounds;
+    let [tasks, threads, limit, single] = rounds;
     let submit = Figure::paired("submit", "callers are tasks", callers, tasks, limit);
     let by_threads = Figure::paired("submit", "callers are threads", callers, threads, limit);
     let beside = Figure::paired("submit_single", "beside one raw thread", callers, tasks, single);

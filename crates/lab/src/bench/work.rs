@@ -22,6 +22,9 @@ pub const TITLE_BYTES: usize = 40;
 /// Bytes of an issue's body.
 pub const BODY_BYTES: usize = 256;
 
+/// For rounds that end when their work is done.
+pub const ENDLESS: Duration = Duration::from_secs(600);
+
 /// What callers name their operations by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ids {
@@ -93,7 +96,10 @@ impl Workload {
             ids,
             random,
             keys: KeyRing::new(KeyId(1), [(KeyId(1), key)])?,
-            caller: Caller { tenant: Tenant::parse("local")?, principal: Principal::parse("alice")? },
+            caller: Caller {
+                tenant: Tenant::parse("local")?,
+                principal: Principal::parse("alice")?,
+            },
             tool_id: ToolId::parse("create_issue")?,
             tool_version: ToolVersion::parse("1")?,
             boot,

@@ -17,6 +17,7 @@ use super::effects::{self, SqliteEffects};
 use super::faults::{Fault, Kind, kind};
 use super::guard::Guard;
 use super::keys;
+use super::log::LogLength;
 use super::notes::CancelNote;
 use super::rows::{self, Found};
 use crate::clock::SharedMark;
@@ -38,6 +39,7 @@ pub(super) struct Session {
     pub(super) connection: Connection,
     pub(super) guard: Guard,
     pub(super) patience: Patience,
+    pub(super) log_length: LogLength,
     pub(super) tables: Arc<Tables>,
     pub(super) mark: Arc<SharedMark>,
     pub(super) path: PathBuf,
