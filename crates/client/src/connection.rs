@@ -6,7 +6,6 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::path::Path;
-use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -15,18 +14,23 @@ use rmcp::model::{
     CallToolRequestParams, CallToolResponse, ClientCapabilities, ClientConfig, ElicitRequestParams,
     ElicitResult, ElicitationAction, ElicitationCapability, Implementation, ProtocolVersion,
 };
-use rmcp::service::{RequestContext, RunningService};
-use rmcp::transport::{IntoTransport, TokioChildProcess};
+use rmcp::service::{ClientInitializeError, RequestContext, RunningService};
+use rmcp::transport::IntoTransport;
 use rmcp::{
     ClientHandler, ClientLifecycleMode, ClientServiceExt, ErrorData, RoleClient, ServiceError,
 };
 use serde_json::{Map, Value};
 
 use crate::answers::Answers;
+use crate::child::{self, Gone, Process};
+use crate::reply::error_in_words;
 use crate::settle::STATUS_TOOL;
 
 /// A child gets this long to end after its input was closed: a graceful end, then TERM, then KILL.
 const CLOSE: Duration = Duration::from_secs(8);
+
+/// The same where a user waits for the command to end.
+const CLOSE_SOON: Duration = Duration::from_secs(2);
 
 /// Opens fresh connections to one server.
 pub trait Connector: Send + Sync {
@@ -57,6 +61,9 @@ pub enum ConnectError {
     /// The server started and no protocol was agreed on.
     #[error("no MCP session with the server: {0}; is it an MCP server, and what is on its stderr?")]
     Handshake(String),
+    /// The server started and left.
+    #[error("{0}; run it by hand to see why")]
+    Gone(Gone),
     /// It took too long.
     #[error("no MCP session with the server within {0:?}; is it an MCP server?")]
     TimedOut(Duration),
@@ -65,6 +72,8 @@ pub enum ConnectError {
 /// An MCP session with a server. It has no public method that sends.
 pub struct Connection {
     service: RunningService<RoleClient, Handler>,
+    /// The server, if it is a child.
+    process: Option<Process>,
 }
 
 impl Connection {
@@ -83,8 +92,28 @@ impl Connection {
         };
         let handler = Handler { answers: answers.clone(), answered: AtomicBool::new(false) };
         let service = Box::pin(handler.serve_with_lifecycle(transport, lifecycle)).await;
-        let service = service.map_err(|error| ConnectError::Handshake(error.to_string()))?;
-        Ok(Self { service })
+        let service = service.map_err(|error| ConnectError::Handshake(handshake_words(&error)))?;
+        Ok(Self { service, process: None })
+    }
+
+    /// How the server left; `None` if it did not, or is no child.
+    pub(crate) async fn gone(&self) -> Option<Gone> {
+        self.process.as_ref()?.gone().await
+    }
+
+    /// Why a request got no reply.
+    pub(crate) async fn why(&self, error: &ServiceError) -> String {
+        if let Some(gone) = self.gone().await {
+            return gone.to_string();
+        }
+        match error {
+            ServiceError::McpError(error) => error_in_words(error),
+            ServiceError::TransportClosed | ServiceError::TransportSend(_) => {
+                "the server closed the connection".into()
+            }
+            ServiceError::UnexpectedResponse => "the server's reply cannot be read".into(),
+            other => other.to_string(),
+        }
     }
 
     /// The input schema that the server declares for a tool; `None` if the server lists no such
@@ -109,8 +138,12 @@ impl Connection {
     }
 
     /// Closes the session and waits, for a bounded time, until a child has ended.
-    pub(crate) async fn close(mut self) {
-        if let Ok(None) | Err(_) = self.service.close_with_timeout(CLOSE).await {
+    pub(crate) async fn close(self) {
+        self.close_within(CLOSE).await;
+    }
+
+    async fn close_within(mut self, limit: Duration) {
+        if let Ok(None) | Err(_) = self.service.close_with_timeout(limit).await {
             tracing::warn!("the server's session did not close in time");
         }
     }
@@ -141,8 +174,17 @@ impl Writer {
         self.0.service.service().answered.load(Ordering::Acquire)
     }
 
+    pub(crate) async fn why(&self, error: &ServiceError) -> String {
+        self.0.why(error).await
+    }
+
     pub(crate) async fn close(self) {
         self.0.close().await;
+    }
+
+    /// For a user who waits no longer.
+    pub(crate) async fn close_soon(self) {
+        self.0.close_within(CLOSE_SOON).await;
     }
 }
 
@@ -159,6 +201,10 @@ impl Asker {
         arguments.insert("operation_id".into(), operation_id.as_str().into());
         let params = CallToolRequestParams::new(STATUS_TOOL).with_arguments(arguments);
         self.0.service.call_tool_once(params).await
+    }
+
+    pub(crate) async fn why(&self, error: &ServiceError) -> String {
+        self.0.why(error).await
     }
 
     pub(crate) async fn close(self) {
@@ -198,6 +244,17 @@ impl ClientHandler for Handler {
     }
 }
 
+fn handshake_words(error: &ClientInitializeError) -> String {
+    use ClientInitializeError as E;
+    match error {
+        E::JsonRpcError(error) => error_in_words(error),
+        E::LegacyFallbackFailed { fallback, .. } => handshake_words(fallback),
+        E::ConnectionClosed(_) | E::TransportError { .. } => "it closed the connection".into(),
+        E::NoCompatibleProtocolVersion { .. } => "it speaks none of our protocol versions".into(),
+        _ => "what it answered is no MCP".into(),
+    }
+}
+
 /// The schema of a form; `None` for an input of another kind.
 pub(crate) fn form_of(request: &ElicitRequestParams) -> Option<Value> {
     match request {
@@ -230,15 +287,18 @@ impl Connector for ChildConnector {
     async fn connect(&self, answers: &Answers) -> Result<Connection, ConnectError> {
         let mut command = tokio::process::Command::new(&self.program);
         command.args(&self.args).envs(self.env.iter().map(|(name, value)| (name, value)));
-        let spawned = TokioChildProcess::builder(command).stderr(Stdio::inherit()).spawn();
-        let (child, _) = spawned.map_err(|source| {
+        let spawned = child::spawn(command, self.name.clone());
+        let (pipes, process) = spawned.map_err(|source| {
             let program = self.program.to_string_lossy().into_owned();
             match source.kind() {
                 io::ErrorKind::NotFound => ConnectError::NotFound(program),
                 _ => ConnectError::Spawn { program, source },
             }
         })?;
-        Connection::open(child, answers).await
+        match Connection::open(pipes, answers).await {
+            Ok(connection) => Ok(Connection { process: Some(process), ..connection }),
+            Err(error) => Err(process.gone().await.map_or(error, ConnectError::Gone)),
+        }
     }
 
     fn name(&self) -> &str {

@@ -4,18 +4,25 @@ use std::fmt;
 
 use counterfoil_core::consumer::{Belief, Effect, Expected, after_transport_failure};
 use counterfoil_core::identity::{BackendId, OperationId, Principal};
+use counterfoil_core::refusal::Code;
 use counterfoil_core::time::Timestamp;
 use serde_json::{Map, Value};
 use tokio::time::{sleep, timeout};
 
 use crate::answers::Answers;
 use crate::connection::{ConnectError, Connection, Connector, Writer};
-use crate::identity::{Disagrees, Place, place};
-use crate::journal::{Entry, Journal, JournalError};
+use crate::identity::{Disagrees, ID_FIELDS, Place, place};
+use crate::journal::{Entry, Journal, JournalError, Outcome};
 use crate::leg::{Leg, LegEnd, Pending};
 use crate::limits::Limits;
-use crate::reply::{Finished, LostReason, input_missing, judge_error, judge_result, operation_in};
+use crate::reply::{
+    Finished, LostReason, Reply, input_missing, judge_error, judge_result, operation_in,
+};
 use crate::settle::{Question, Settled};
+use crate::watcher::{Unwatched, Watcher};
+
+/// The server wants to ask in a way that this client did not announce (MCP 2026-07-28).
+const MISSING_CAPABILITY: &str = "-32021";
 
 /// Whose answers are believed. What is left open is not checked.
 #[derive(Debug, Clone, Default)]
@@ -80,6 +87,9 @@ pub enum NotSent {
     /// The arguments carry another ID than the call.
     #[error("the argument `{0}` differs from the operation ID of the call; give the ID once")]
     TwoIds(&'static str),
+    /// The user waits no longer.
+    #[error("interrupted")]
+    Interrupted,
 }
 
 /// What became of a call that was sent.
@@ -97,6 +107,7 @@ pub enum Sent<'c> {
 pub struct Lost<'c> {
     consumer: &'c Consumer,
     operation_id: Option<OperationId>,
+    server: String,
     reason: LostReason,
 }
 
@@ -124,21 +135,28 @@ impl Consumer {
 
     /// Asks what became of an operation. Sends nothing but questions.
     pub async fn ask<C: Connector>(&self, operation_id: OperationId, connector: &C) -> Settled {
-        let settled = self.question(operation_id).ask(connector, &self.limits).await;
-        self.note(settled.operation_id.as_ref(), settled.belief.effect);
+        self.ask_about(operation_id, connector.name(), connector, &Unwatched).await
+    }
+
+    async fn ask_about<C: Connector, W: Watcher>(
+        &self,
+        operation_id: OperationId,
+        server: &str,
+        connector: &C,
+        watcher: &W,
+    ) -> Settled {
+        let Who { principal, backend } = self.who.clone();
+        let question = Question::new(Expected { operation_id, principal, backend });
+        let settled = question.ask_watched(connector, &self.limits, watcher).await;
+        self.note(settled.operation_id.as_ref(), server, Outcome::of(settled.belief.effect));
         settled
     }
 
-    fn question(&self, operation_id: OperationId) -> Question {
-        let Who { principal, backend } = self.who.clone();
-        Question::new(Expected { operation_id, principal, backend })
-    }
-
-    /// Notes a settled effect. A failure costs the note and nothing else: the effect stands, and
-    /// the identity is saved.
-    fn note(&self, operation_id: Option<&OperationId>, effect: Effect) {
-        let Some(id) = operation_id.filter(|_| effect != Effect::Unknown) else { return };
-        if let Err(error) = self.journal.settle(id, effect) {
+    /// Notes an outcome. A failure costs the note and nothing else: the effect stands, and the
+    /// identity is saved.
+    fn note(&self, operation_id: Option<&OperationId>, server: &str, outcome: Option<Outcome>) {
+        let Some(outcome) = outcome else { return };
+        if let Err(error) = self.journal.settle(operation_id, server, outcome) {
             tracing::warn!(%error, "the outcome is not noted in the journal");
         }
     }
@@ -156,10 +174,51 @@ impl<'c> Prepared<'c> {
     /// # Errors
     /// [`NotSent`] if nothing of the call left this process.
     pub async fn send<C: Connector>(self, connector: &C) -> Result<Sent<'c>, NotSent> {
+        self.send_watched(connector, &Unwatched).await
+    }
+
+    /// The same, until the watcher stops: [`NotSent::Interrupted`] while nothing was sent, after
+    /// that a call that is [`Sent::Lost`].
+    ///
+    /// # Errors
+    /// [`NotSent`] if nothing of the call left this process.
+    pub async fn send_watched<C: Connector, W: Watcher>(
+        self,
+        connector: &C,
+        watcher: &W,
+    ) -> Result<Sent<'c>, NotSent> {
+        let (connection, leg, not_given) = match self.begin(connector, watcher).await {
+            Ok(begun) => begun,
+            Err(error) => {
+                let id = self.call.operation_id.as_ref();
+                self.consumer.note(id, &self.server, Some(Outcome::NotSent));
+                return Err(error);
+            }
+        };
+        let mut sent = self.drive(connection.into_writer(), leg, watcher).await;
+        if let Sent::Finished(Finished { reply: Reply::Refused(refused), .. }) = &mut sent
+            && refused.code == MISSING_CAPABILITY
+        {
+            refused.not_given = not_given;
+        }
+        Ok(sent)
+    }
+
+    /// Everything before the first request: the session, the tool's schema, the place of the ID.
+    async fn begin<C: Connector, W: Watcher>(
+        &self,
+        connector: &C,
+        watcher: &W,
+    ) -> Result<(Connection, Leg, Vec<String>), NotSent> {
         let limit = self.consumer.limits.call;
-        let connected = timeout(limit, self.connect(connector)).await;
-        let (connection, schema) =
-            connected.map_err(|_| NotSent::Connect(ConnectError::TimedOut(limit)))??;
+        let connecting = Box::pin(self.connect(connector));
+        let (connection, schema) = tokio::select! {
+            biased;
+            () = watcher.stopped() => return Err(NotSent::Interrupted),
+            connected = timeout(limit, connecting) => {
+                connected.map_err(|_| NotSent::Connect(ConnectError::TimedOut(limit)))??
+            }
+        };
         let mut arguments = self.call.arguments.clone();
         let placed = match &self.call.operation_id {
             Some(id) => place(id, Some(&schema), &mut arguments).map(|place| (place, Some(id))),
@@ -172,8 +231,13 @@ impl<'c> Prepared<'c> {
                 return Err(NotSent::TwoIds(field));
             }
         };
+        let not_given = if self.call.answers.is_empty() {
+            texts_not_given(&schema, &arguments)
+        } else {
+            Vec::new()
+        };
         let leg = Leg::first(&self.call.tool, arguments, id.filter(|_| place == Place::Meta));
-        Ok(self.drive(connection.into_writer(), leg).await)
+        Ok((connection, leg, not_given))
     }
 
     async fn connect<C: Connector>(
@@ -184,28 +248,38 @@ impl<'c> Prepared<'c> {
         let failed = match connection.input_schema(&self.call.tool).await {
             Ok(Some(schema)) => return Ok((connection, schema)),
             Ok(None) => NotSent::NoSuchTool(self.call.tool.clone()),
-            Err(error) => NotSent::NoTools(error.to_string()),
+            Err(error) => match connection.gone().await {
+                Some(gone) => NotSent::Connect(ConnectError::Gone(gone)),
+                None => NotSent::NoTools(connection.why(&error).await),
+            },
         };
         connection.close().await;
         Err(failed)
     }
 
-    async fn drive(self, writer: Writer, first: Leg) -> Sent<'c> {
+    async fn drive<W: Watcher>(self, writer: Writer, first: Leg, watcher: &W) -> Sent<'c> {
         // The time-out may cut the rounds short, and the ID that they learned must outlive them.
         let mut known = self.call.operation_id.clone();
         let rounds = Box::pin(self.rounds(&writer, first, &mut known));
-        let ended = timeout(self.consumer.limits.call, rounds).await;
-        writer.close().await;
-        match ended.unwrap_or(Err(LostReason::TimedOut)) {
+        let ended = tokio::select! {
+            biased;
+            () = watcher.stopped() => Err(LostReason::Interrupted),
+            ended = timeout(self.consumer.limits.call, rounds) => {
+                ended.unwrap_or(Err(LostReason::TimedOut))
+            }
+        };
+        match ended {
+            Err(LostReason::Interrupted) => writer.close_soon().await,
+            _ => writer.close().await,
+        }
+        let Self { consumer, server, .. } = self;
+        match ended {
             Ok(finished) => {
-                if matches!(finished.reply, crate::Reply::Result(_)) {
-                    self.consumer.note(finished.operation_id.as_ref(), finished.belief.effect);
-                }
+                // By the ID that the journal has: one that came with the reply is not in it.
+                consumer.note(known.as_ref(), &server, outcome_of(&finished));
                 Sent::Finished(finished)
             }
-            Err(reason) => {
-                Sent::Lost(Lost { consumer: self.consumer, operation_id: known, reason })
-            }
+            Err(reason) => Sent::Lost(Lost { consumer, operation_id: known, server, reason }),
         }
     }
 
@@ -223,6 +297,7 @@ impl<'c> Prepared<'c> {
             let pending = match ended {
                 LegEnd::Complete(result) => return judge_result(first, known.as_ref(), result),
                 LegEnd::Failed(error) => return judge_error(first, known.as_ref(), error),
+                LegEnd::Broken(why) => return Err(LostReason::NoReply(why)),
                 LegEnd::Input(pending) => pending,
             };
             self.adopt(&pending, known)?;
@@ -248,7 +323,9 @@ impl<'c> Prepared<'c> {
         let entry = Entry::new(Some(id.clone()), tool, &self.server, self.saved_at);
         let saved = self.consumer.journal.save(&entry);
         *known = Some(id);
-        saved.map_err(|error| LostReason::NotSaved(error.to_string()))
+        saved.map_err(|error| LostReason::NotSaved(error.to_string()))?;
+        self.consumer.note(None, &self.server, Some(Outcome::Named));
+        Ok(())
     }
 }
 
@@ -274,9 +351,54 @@ impl Lost<'_> {
     /// Asks over fresh connections, within the consumer's limits, until the effect is settled or
     /// it is clear that asking does not settle it. Sends nothing but questions.
     pub async fn reconcile<C: Connector>(self, connector: &C) -> Settled {
-        match self.operation_id {
-            Some(id) => self.consumer.ask(id, connector).await,
-            None => Settled::unnamed(),
+        self.reconcile_watched(connector, &Unwatched).await
+    }
+
+    /// The same, told of each further try; it ends early if the watcher stops.
+    pub async fn reconcile_watched<C: Connector, W: Watcher>(
+        self,
+        connector: &C,
+        watcher: &W,
+    ) -> Settled {
+        let Some(id) = self.operation_id else { return Settled::unnamed() };
+        self.consumer.ask_about(id, &self.server, connector, watcher).await
+    }
+
+    /// What is known without asking: nothing.
+    #[must_use]
+    pub fn unasked(self) -> Settled {
+        Settled::unknown(self.operation_id)
+    }
+}
+
+/// What an answer says of a call; `None` if its outcome is open.
+fn outcome_of(finished: &Finished) -> Option<Outcome> {
+    let effect = finished.belief.effect;
+    match &finished.reply {
+        Reply::Result(reply) if reply.operation.is_none() => Some(Outcome::Answered),
+        Reply::Result(_) => Outcome::of(effect),
+        // A conflict says that this call was refused for good, though nothing of the other request
+        // that has its ID. In progress and in doubt stay open: they may be an earlier send of ours.
+        Reply::Refused(refused) if refused.code == Code::OperationConflict.as_str() => {
+            Some(Outcome::Refused)
+        }
+        Reply::Refused(_) | Reply::InputMissing(_) => {
+            (effect == Effect::NotApplied).then_some(Outcome::Refused)
         }
     }
+}
+
+/// The free texts that a tool takes and that were not given.
+fn texts_not_given(schema: &Map<String, Value>, arguments: &Map<String, Value>) -> Vec<String> {
+    let properties = schema.get("properties").and_then(Value::as_object);
+    let is_free_text = |property: &Value| {
+        property["type"] == "string"
+            && ["enum", "const", "default"].iter().all(|key| property.get(key).is_none())
+    };
+    let wanted = properties.into_iter().flatten().filter(|(name, property)| {
+        is_free_text(property)
+            && !arguments.contains_key(*name)
+            && !ID_FIELDS.contains(&name.as_str())
+    });
+    wanted.map(|(name, _)| name.clone()).collect()
 }

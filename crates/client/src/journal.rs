@@ -41,8 +41,47 @@ pub struct Entry {
 pub struct Saved {
     /// What was saved.
     pub entry: Entry,
-    /// The effect that was learned later: `applied`, `partial`, `not_applied` or `unknown`.
-    pub settled: Option<String>,
+    /// What was learned later; `None` while the outcome is unknown.
+    pub settled: Option<Outcome>,
+}
+
+/// What became of a call that was saved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The operation took effect.
+    Applied,
+    /// A part of it did.
+    Partial,
+    /// It is proved that it did not.
+    NotApplied,
+    /// This call was refused before anything was done for it, or asked for input that was not
+    /// given. That says nothing of another call with the same ID.
+    Refused,
+    /// Nothing of this call was sent. That says nothing of another call with the same ID.
+    NotSent,
+    /// A server that keeps no ledger answered this call: it alone knows what that means.
+    Answered,
+    /// The server gave this call, which had no ID, one; it goes on under the ID's own entry.
+    Named,
+}
+
+impl Outcome {
+    /// What a settled effect says of the operation; `None` for an unknown one.
+    #[must_use]
+    pub const fn of(effect: Effect) -> Option<Self> {
+        match effect {
+            Effect::Applied => Some(Self::Applied),
+            Effect::Partial => Some(Self::Partial),
+            Effect::NotApplied => Some(Self::NotApplied),
+            Effect::Unknown => None,
+        }
+    }
+
+    /// Whether it is of the operation, and so of every call with its ID; else of one call.
+    const fn is_of_operation(self) -> bool {
+        matches!(self, Self::Applied | Self::Partial | Self::NotApplied)
+    }
 }
 
 /// The journal could not be opened, written or read. Then nothing is sent.
@@ -80,8 +119,9 @@ enum Line {
     Saved(Entry),
     #[serde(rename_all = "camelCase")]
     Settled {
-        operation_id: OperationId,
-        effect: String,
+        operation_id: Option<OperationId>,
+        server: String,
+        effect: Outcome,
     },
 }
 
@@ -134,13 +174,33 @@ impl Journal {
         self.append(&Line::Saved(entry.clone()))
     }
 
-    /// Notes what became of an operation. Blocks for one fsync.
+    /// Notes what became of the last open call with this ID at this server, or of all of them if
+    /// the outcome is of the operation. Blocks for one fsync.
     ///
     /// # Errors
     /// [`JournalError::Io`] if the line is not surely on disk.
-    pub fn settle(&self, operation_id: &OperationId, effect: Effect) -> Result<(), JournalError> {
-        let effect = effect.as_str().to_owned();
-        self.append(&Line::Settled { operation_id: operation_id.clone(), effect })
+    pub fn settle(
+        &self,
+        operation_id: Option<&OperationId>,
+        server: &str,
+        outcome: Outcome,
+    ) -> Result<(), JournalError> {
+        let (operation_id, server) = (operation_id.cloned(), server.to_owned());
+        self.append(&Line::Settled { operation_id, server, effect: outcome })
+    }
+
+    /// The calls whose outcome is still unknown, the oldest first. Without a file there is none.
+    ///
+    /// # Errors
+    /// [`JournalError::Io`] if the file is there and cannot be read.
+    pub fn pending(path: &Path) -> Result<Vec<Entry>, JournalError> {
+        let all = match Self::read(path) {
+            Err(JournalError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                return Ok(Vec::new());
+            }
+            read => read?,
+        };
+        Ok(all.into_iter().filter(|saved| saved.settled.is_none()).map(|s| s.entry).collect())
     }
 
     /// Reads a journal. Lines that cannot be read, as a crash leaves them, are skipped.
@@ -150,18 +210,19 @@ impl Journal {
     pub fn read(path: &Path) -> Result<Vec<Saved>, JournalError> {
         let bytes = fs::read(path).map_err(|source| io_error(path, "read", source))?;
         let mut all: Vec<Saved> = Vec::new();
-        let mut last_of: HashMap<OperationId, usize> = HashMap::new();
+        let mut open: HashMap<(Option<OperationId>, String), Vec<usize>> = HashMap::new();
         for line in bytes.split(|byte| *byte == b'\n') {
             match serde_json::from_slice(line) {
                 Ok(Line::Saved(entry)) => {
-                    if let Some(id) = &entry.operation_id {
-                        last_of.insert(id.clone(), all.len());
-                    }
+                    let key = (entry.operation_id.clone(), entry.server.clone());
+                    open.entry(key).or_default().push(all.len());
                     all.push(Saved { entry, settled: None });
                 }
-                Ok(Line::Settled { operation_id, effect }) => {
-                    if let Some(at) = last_of.get(&operation_id) {
-                        all[*at].settled = Some(effect);
+                Ok(Line::Settled { operation_id, server, effect }) => {
+                    let Some(calls) = open.get_mut(&(operation_id, server)) else { continue };
+                    let first = if effect.is_of_operation() { 0 } else { calls.len().max(1) - 1 };
+                    for at in calls.drain(first..) {
+                        all[at].settled = Some(effect);
                     }
                 }
                 Err(_) => {}

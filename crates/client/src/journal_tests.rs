@@ -19,7 +19,7 @@ fn an_identity_is_on_disk_before_save_returns() {
     journal.save(&entry(Some("op-1"))).expect("saved");
     journal.save(&entry(None)).expect("saved");
     journal.save(&entry(Some("op-2"))).expect("saved");
-    journal.settle(&id("op-1"), Effect::Applied).expect("settled");
+    journal.settle(Some(&id("op-1")), "prog", Outcome::Applied).expect("settled");
 
     let text = fs::read_to_string(&path).expect("text");
     assert_eq!(
@@ -33,9 +33,47 @@ fn an_identity_is_on_disk_before_save_returns() {
     assert_eq!(mode(&path), 0o600);
     assert_eq!(mode(path.parent().expect("has one")), 0o700);
     let read = Journal::read(&path).expect("read");
-    let settled: Vec<_> = read.iter().map(|saved| saved.settled.as_deref()).collect();
-    assert_eq!(settled, [Some("applied"), None, None]);
+    let settled: Vec<_> = read.iter().map(|saved| saved.settled).collect();
+    assert_eq!(settled, [Some(Outcome::Applied), None, None]);
     assert_eq!(read[1].entry, entry(None));
+}
+
+#[test]
+fn an_outcome_closes_the_calls_that_it_is_of_and_no_other() {
+    // Promise: what is of one call leaves an earlier, lost one with the same ID open; what is of
+    // the operation closes all its calls at that server; a call is never forgotten.
+    use Outcome::{Answered, Applied, Named, NotApplied, NotSent, Partial, Refused};
+    type Saves<'s> = &'s [Option<&'s str>];
+    type Case<'s> = (Saves<'s>, Option<&'s str>, &'s str, &'s [Outcome], Saves<'s>);
+    let (a, b) = (Some("a"), Some("b"));
+    let cases: [Case<'_>; 11] = [
+        (&[a, a], a, "prog", &[NotSent], &[a]),
+        (&[a, a], a, "prog", &[Refused], &[a]),
+        (&[a, a], a, "prog", &[Answered], &[a]),
+        (&[a, a], a, "prog", &[NotSent, Refused], &[]),
+        (&[a, b, a], a, "prog", &[Applied], &[b]),
+        (&[a, a], a, "prog", &[Refused, Partial], &[]),
+        (&[a, a], a, "prog", &[NotApplied], &[]),
+        (&[a], a, "other", &[Applied], &[a]),
+        (&[None, a], None, "prog", &[Named], &[a]),
+        (&[a], b, "prog", &[Applied], &[a]),
+        (&[], a, "prog", &[NotSent, Applied], &[]),
+    ];
+    for (saves, id_of, server, outcomes, expected) in cases {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("calls.jsonl");
+        assert_eq!(Journal::pending(&path).expect("no file is no call"), []);
+        let journal = Journal::open(&path).expect("opened");
+        for save in saves {
+            journal.save(&entry(*save)).expect("saved");
+        }
+        for outcome in outcomes {
+            journal.settle(id_of.map(id).as_ref(), server, *outcome).expect("noted");
+        }
+        let pending = Journal::pending(&path).expect("read");
+        let expected: Vec<_> = expected.iter().map(|save| entry(*save)).collect();
+        assert_eq!(pending, expected, "{saves:?} {outcomes:?}");
+    }
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use counterfoil_core::identity::OperationId;
 use rmcp::ServiceError;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, InputRequest, InputRequiredResult,
-    MetaObject, RequestMetaObject,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ErrorData, InputRequest,
+    InputRequiredResult, MetaObject, RequestMetaObject,
 };
 use serde_json::{Map, Value, json};
 
@@ -28,8 +28,10 @@ pub(crate) enum LegEnd {
     Complete(CallToolResult),
     /// With a question to the user.
     Input(Pending),
-    /// With an error or with what cannot be read.
-    Failed(ServiceError),
+    /// With an error in place of a result.
+    Failed(ErrorData),
+    /// With no reply, or with what cannot be read; why, in words.
+    Broken(String),
 }
 
 /// What the server asks, and the request that the answers belong to.
@@ -73,8 +75,9 @@ impl Leg {
                 LegEnd::Input(Pending { params: kept, number, asked })
             }
             // No task was asked for; what it stands for cannot be read here.
-            Ok(_) => LegEnd::Failed(ServiceError::UnexpectedResponse),
-            Err(error) => LegEnd::Failed(error),
+            Ok(_) => LegEnd::Broken(writer.why(&ServiceError::UnexpectedResponse).await),
+            Err(ServiceError::McpError(error)) => LegEnd::Failed(error),
+            Err(error) => LegEnd::Broken(writer.why(&error).await),
         }
     }
 }

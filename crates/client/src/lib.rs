@@ -57,6 +57,7 @@
 //! ```
 
 mod answers;
+mod child;
 mod connection;
 mod consumer;
 mod identity;
@@ -65,12 +66,15 @@ mod leg;
 mod limits;
 mod reply;
 mod settle;
+mod watcher;
 
 pub use answers::{AnswerError, Answers};
+pub use child::Gone;
 pub use connection::{ChildConnector, ConnectError, Connection, Connector};
 pub use consumer::{Call, Consumer, Lost, NotSent, Prepared, Sent, Who};
 pub use identity::{ID_FIELDS, id_in};
-pub use journal::{Entry, Journal, JournalError, Saved};
+pub use journal::{Entry, Journal, JournalError, Outcome, Saved};
 pub use limits::Limits;
-pub use reply::{Finished, LostReason, Operation, Refused, Reply, ToolReply};
+pub use reply::{Finished, LostReason, Operation, Refused, Reply, ToolReply, name_of_code};
 pub use settle::{Question, STATUS_TOOL, Settled};
+pub use watcher::{Unwatched, Watcher};

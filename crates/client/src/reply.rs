@@ -3,8 +3,7 @@
 use counterfoil_core::consumer::{Action, Belief, Effect, Submission};
 use counterfoil_core::identity::OperationId;
 use counterfoil_core::observation::ObservedState;
-use counterfoil_core::refusal::Retry;
-use rmcp::ServiceError;
+use counterfoil_core::refusal::{Code, Retry};
 use rmcp::model::{CallToolResult, ErrorData, MetaObject};
 use serde::Deserialize;
 use serde_json::Value;
@@ -74,6 +73,9 @@ pub struct Refused {
     pub message: String,
     /// What may be done next.
     pub retry: Retry,
+    /// Where the tool wants to ask for input and this client announced no forms: the text
+    /// arguments of the tool that were not given, one of which it most likely asks for.
+    pub not_given: Vec<String>,
 }
 
 /// Why nothing is known of a call that was sent.
@@ -82,6 +84,9 @@ pub enum LostReason {
     /// The connection ended, or the reply cannot be read.
     #[error("no reply came: {0}")]
     NoReply(String),
+    /// The user waits no longer. The request may have left or not.
+    #[error("the wait for its reply was interrupted")]
+    Interrupted,
     /// The time is over.
     #[error("no reply came in time")]
     TimedOut,
@@ -153,7 +158,12 @@ pub(crate) fn judge_result(
         return Err(LostReason::Error(code));
     }
     if let (Some(operation), Some(body), false) = (&operation, body, settled) {
-        let refused = Refused { code: body.code, message: body.message, retry: operation.retry };
+        let refused = Refused {
+            code: body.code,
+            message: body.message,
+            retry: operation.retry,
+            not_given: Vec::new(),
+        };
         return Ok(refuse(operation_id, refused));
     }
     let belief = match state {
@@ -172,21 +182,18 @@ pub(crate) fn judge_result(
 pub(crate) fn judge_error(
     first: bool,
     expected: Option<&OperationId>,
-    error: ServiceError,
+    error: ErrorData,
 ) -> Result<Finished, LostReason> {
-    let error = match error {
-        ServiceError::McpError(error) => error,
-        other => return Err(LostReason::NoReply(other.to_string())),
-    };
     let retry = retry_in(&error);
     let excludes_effect = retry.is_some() || BEFORE_ANY_EFFECT.contains(&error.code.0);
     if !first || !excludes_effect {
-        return Err(LostReason::Error(format!("{} {}", error.code.0, error.message)));
+        return Err(LostReason::Error(error_in_words(&error)));
     }
     let refused = Refused {
         code: error.code.0.to_string(),
         message: error.message.into_owned(),
         retry: retry.unwrap_or(Retry::None),
+        not_given: Vec::new(),
     };
     Ok(refuse(expected.cloned(), refused))
 }
@@ -201,8 +208,37 @@ pub(crate) fn input_missing(operation_id: Option<OperationId>, names: Vec<String
     Finished { operation_id, belief, reply: Reply::InputMissing(names) }
 }
 
+/// The name that JSON-RPC 2.0 or MCP 2026-07-28 gives to an error's number.
+#[must_use]
+pub fn name_of_code(code: &str) -> Option<&'static str> {
+    Some(match code {
+        "-32700" => "parse error",
+        "-32600" => "invalid request",
+        "-32601" => "method not found",
+        "-32602" => "invalid params",
+        "-32603" => "internal error",
+        "-32020" => "header mismatch",
+        "-32021" => "missing client capability",
+        "-32022" => "unsupported protocol version",
+        _ => return None,
+    })
+}
+
+/// An error with its name, where it has one.
+pub(crate) fn error_in_words(error: &ErrorData) -> String {
+    let code = error.code.0.to_string();
+    match name_of_code(&code) {
+        Some(name) => format!("{name} ({code}): {}", error.message),
+        None => format!("error {code}: {}", error.message),
+    }
+}
+
 fn refuse(operation_id: Option<OperationId>, refused: Refused) -> Finished {
     let (submission, effect) = match refused.retry {
+        // Another request has the ID, and what that one did is open.
+        _ if refused.code == Code::OperationConflict.as_str() => {
+            (Submission::NotAdmitted, Effect::Unknown)
+        }
         Retry::None | Retry::NewOperation => (Submission::NotAdmitted, Effect::NotApplied),
         // This call did nothing; whether an earlier one did is open.
         Retry::StatusOnly => (Submission::NotAdmitted, Effect::Unknown),

@@ -51,6 +51,21 @@ fn refusals_of_guarded_tools_are_read_from_meta() {
 }
 
 #[test]
+fn a_conflict_never_says_that_the_operation_did_not_happen() {
+    // Promise: a conflict proves that another request has the ID, and that one may have happened.
+    let error = json!({"code": "operation_conflict", "message": "bound"});
+    let refusal = json!({"content": [], "isError": true, "structuredContent": {"error": error},
+                         "_meta": said("unknown", "none")});
+    let finished = judge_result(true, None, result(&refusal)).expect("an answer");
+    let expected = Belief {
+        submission: Submission::NotAdmitted,
+        effect: Effect::Unknown,
+        action: Action::Stop,
+    };
+    assert_eq!(finished.belief, expected);
+}
+
+#[test]
 fn the_value_is_the_structured_content_else_the_text_else_the_blocks() {
     // Promise: the result that is passed on is the tool's own, whole.
     let text = json!({"type": "text", "text": "hi"});

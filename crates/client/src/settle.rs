@@ -13,7 +13,8 @@ use tokio::time::{sleep, timeout};
 use crate::answers::Answers;
 use crate::connection::{Asker, ConnectError, Connector};
 use crate::limits::Limits;
-use crate::reply::operation_in;
+use crate::reply::{error_in_words, operation_in};
+use crate::watcher::{Unwatched, Watcher};
 
 /// The tool that is asked. It reads.
 pub const STATUS_TOOL: &str = "get_operation_status";
@@ -56,7 +57,7 @@ impl Settled {
         settled
     }
 
-    const fn unknown(operation_id: Option<OperationId>) -> Self {
+    pub(crate) const fn unknown(operation_id: Option<OperationId>) -> Self {
         let belief = Belief {
             submission: Submission::Unknown,
             effect: Effect::Unknown,
@@ -87,10 +88,26 @@ impl Question {
 
     /// Asks until the effect is settled, asking does not help, or a limit is reached.
     pub async fn ask<C: Connector>(&self, connector: &C, limits: &Limits) -> Settled {
+        self.ask_watched(connector, limits, &Unwatched).await
+    }
+
+    /// The same, told of each further try; it ends early if the watcher stops.
+    pub async fn ask_watched<C: Connector, W: Watcher>(
+        &self,
+        connector: &C,
+        limits: &Limits,
+        watcher: &W,
+    ) -> Settled {
         let mut settled = Settled::unknown(Some(self.expected.operation_id.clone()));
-        let asking = Box::pin(self.ask_on(connector, limits, &mut settled));
-        if timeout(limits.reconcile, asking).await.is_err() {
-            let words = format!("no answer settled it within {:?}", limits.reconcile);
+        let asking = Box::pin(self.ask_on(connector, limits, watcher, &mut settled));
+        let cut = tokio::select! {
+            biased;
+            () = watcher.stopped() => Some("the asking was interrupted".to_owned()),
+            ended = timeout(limits.reconcile, asking) => ended
+                .is_err()
+                .then(|| format!("no answer settled it within {:?}", limits.reconcile)),
+        };
+        if let Some(words) = cut {
             settled.doubt = Some(match settled.doubt.take() {
                 Some(last) => format!("{words}; last: {last}"),
                 None => words,
@@ -99,13 +116,20 @@ impl Question {
         settled
     }
 
-    async fn ask_on<C: Connector>(&self, connector: &C, limits: &Limits, settled: &mut Settled) {
+    async fn ask_on<C: Connector, W: Watcher>(
+        &self,
+        connector: &C,
+        limits: &Limits,
+        watcher: &W,
+        settled: &mut Settled,
+    ) {
         // A server that hangs gets a part of the time, so that a fresh one can be asked.
         let each = limits.reconcile / 3;
         let mut open: Option<Asker> = None;
         while settled.questions_count < limits.questions_count {
             if settled.questions_count > 0 {
                 sleep(limits.wait_after(settled.questions_count - 1)).await;
+                watcher.asks_again(settled.questions_count + 1, limits.questions_count);
             }
             settled.questions_count += 1;
             let asked = timeout(each, self.ask_once(connector, &mut open)).await;
@@ -138,11 +162,22 @@ impl Question {
             *open = Some(connected.map_err(not_connected)?.into_asker());
         }
         let asker = open.as_ref().expect("it was opened above");
-        let replied = asker.status(&self.expected.operation_id).await;
-        if matches!(&replied, Err(error) if !matches!(error, ServiceError::McpError(_))) {
-            close(open.take()).await;
+        match asker.status(&self.expected.operation_id).await {
+            Ok(reply) => read_status(reply),
+            Err(ServiceError::McpError(error)) => {
+                let said = error_in_words(&error);
+                let words =
+                    format!("{STATUS_TOOL} was refused: {said}; does this server keep a ledger?");
+                Err(Unanswered { words, next: Next::Stop })
+            }
+            Err(error) => {
+                let readable = !matches!(error, ServiceError::UnexpectedResponse);
+                let words = format!("{STATUS_TOOL} got no reply: {}", asker.why(&error).await);
+                close(open.take()).await;
+                let next = if readable { Next::AskAgain } else { Next::Stop };
+                Err(Unanswered { words, next })
+            }
         }
-        read_status(replied)
     }
 
     /// Believes an account or not. Only an operation in progress is worth another question.
@@ -177,24 +212,10 @@ fn not_connected(error: ConnectError) -> Unanswered {
     Unanswered { words: error.to_string(), next: if gone { Next::Stop } else { Next::AskAgain } }
 }
 
-fn read_status(replied: Result<CallToolResponse, ServiceError>) -> Result<Observation, Unanswered> {
+fn read_status(reply: CallToolResponse) -> Result<Observation, Unanswered> {
     let stop = |words: String| Unanswered { words, next: Next::Stop };
-    let result = match replied {
-        Ok(CallToolResponse::Complete(result)) => result,
-        Ok(_) | Err(ServiceError::UnexpectedResponse) => {
-            return Err(stop(format!("{STATUS_TOOL} gave no result that can be read")));
-        }
-        Err(ServiceError::McpError(error)) => {
-            let words = format!(
-                "{STATUS_TOOL} was refused ({}: {}); does this server keep a ledger?",
-                error.code.0, error.message
-            );
-            return Err(stop(words));
-        }
-        Err(error) => {
-            let words = format!("{STATUS_TOOL} got no reply: {error}");
-            return Err(Unanswered { words, next: Next::AskAgain });
-        }
+    let CallToolResponse::Complete(result) = reply else {
+        return Err(stop(format!("{STATUS_TOOL} gave no result that can be read")));
     };
     if result.is_error == Some(true) {
         let said = operation_in(result.meta.as_ref(), None).ok().flatten();

@@ -4,7 +4,9 @@ mod fake;
 
 use std::sync::{Arc, Mutex};
 
-use counterfoil_client::{Call, Consumer, Journal, Limits, NotSent, Prepared, Sent, Who};
+use counterfoil_client::{
+    Call, Consumer, Entry, Journal, Limits, NotSent, Outcome, Prepared, Sent, Who,
+};
 use counterfoil_core::time::Timestamp;
 use fake::script::{
     ID, Script, applied, asks_for_body, call, check, consumer, describe, done, id, meta, refusal,
@@ -41,7 +43,7 @@ async fn a_first_leg_that_is_answered_is_passed_on() {
         (
             "conflict",
             one(Do::Reply(refusal("operation_conflict", "none")), vec![]),
-            "refused operation_conflict: not_applied; writes 1, asks 0",
+            "refused operation_conflict: unknown; writes 1, asks 0",
         ),
         (
             "in progress",
@@ -446,7 +448,7 @@ async fn asking_goes_on_only_while_it_can_help_and_within_limits() {
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_sent_is_said_and_not_sent() {
     // Promise: a server without the tool, arguments with another ID and a session that does not
-    // begin are errors before anything is sent.
+    // begin are errors before anything is sent. The journal says so of this call alone.
     type Change = fn(&mut World, &mut Call);
     let cases: [(&str, Change, &str); 4] = [
         ("no such tool", |_, call| call.tool = "create_isue".into(), "no tool `create_isue`"),
@@ -472,12 +474,16 @@ async fn what_cannot_be_sent_is_said_and_not_sent() {
         let (mut world, mut call) = (world(&path), call(Some(id()), &[]));
         change(&mut world, &mut call);
         let fake = Fake(Arc::new(Mutex::new(world)));
+        let journal = Journal::open(&path).expect("opened");
+        let earlier = Entry::new(Some(id()), "create_issue", "fake", Timestamp::from_ms(0));
+        journal.save(&earlier).expect("saved");
         let prepared = consumer.prepare(call, "fake", Timestamp::from_ms(0)).expect("saved");
         let error: NotSent = prepared.send(&fake).await.expect_err(name);
         assert!(error.to_string().contains(words), "{name}: {error}");
         assert_eq!(fake.0.lock().expect("not poisoned").writes.len(), 0, "{name}");
         let saved = Journal::read(&path).expect("read");
         assert_eq!(saved[0].settled, None, "{name}: not sent says nothing of an earlier send");
+        assert_eq!(saved[1].settled, Some(Outcome::NotSent), "{name}");
     }
 }
 
@@ -494,12 +500,20 @@ async fn an_identity_that_cannot_be_saved_is_never_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn the_journal_learns_what_became_of_a_call() {
-    // Promise: a settled effect is noted, an unknown one stays open for the next start.
+    // Promise: what was settled, refused or answered is noted, what is unknown stays open for the
+    // next start.
+    let plain = json!({"resultType": "complete", "content": []});
+    let refused = |code, retry| vec![Do::Reply(refusal(code, retry))];
     let cases = [
-        (vec![Do::Reply(done())], vec![], Some("applied")),
-        (vec![Do::Die], vec![applied()], Some("applied")),
+        (vec![Do::Reply(done())], vec![], Some(Outcome::Applied)),
+        (vec![Do::Die], vec![applied()], Some(Outcome::Applied)),
         (vec![Do::Die], vec![unknown("no_record")], None),
-        (vec![Do::Reply(refusal("operation_conflict", "none"))], vec![], None),
+        (refused("operation_conflict", "none"), vec![], Some(Outcome::Refused)),
+        (refused("operation_in_progress", "status_only"), vec![], None),
+        (refused("store_unavailable", "same_operation"), vec![], None),
+        (vec![Do::Error(-32602, "bad", Value::Null)], vec![], Some(Outcome::Refused)),
+        (vec![Do::Reply(asks_for_body())], vec![], Some(Outcome::Refused)),
+        (vec![Do::Reply(plain)], vec![], Some(Outcome::Answered)),
     ];
     for (legs, statuses, expected) in cases {
         let dir = tempfile::tempdir().expect("a directory");
@@ -515,7 +529,7 @@ async fn the_journal_learns_what_became_of_a_call() {
             let _ = lost.reconcile(&fake).await;
         }
         let saved = Journal::read(&path).expect("read");
-        assert_eq!(saved[0].settled.as_deref(), expected);
+        assert_eq!(saved[0].settled, expected);
     }
 }
 

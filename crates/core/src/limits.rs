@@ -6,8 +6,6 @@ use std::time::Duration;
 pub const MAX_OPERATION_ID_BYTES: usize = 128;
 /// A principal, tenant, backend, tool or tool version has at most this many bytes of UTF-8.
 pub const MAX_NAME_BYTES: usize = 128;
-/// A JSON-RPC frame on stdio has at most this many bytes.
-pub const MAX_FRAME_BYTES: usize = 4 * 1024 * 1024;
 /// A stored result has at most this many bytes.
 pub const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
 /// An issue's title has at most this many bytes.
@@ -22,7 +20,8 @@ pub const DEFAULT_PAGE_COUNT: u16 = 50;
 pub const MAX_PAGE_COUNT: u16 = 200;
 /// An operation ID that carries its time may be at most this far ahead of the store's clock.
 pub const MAX_ID_AHEAD: Duration = Duration::from_secs(5 * 60);
-/// The owner of an unfinished operation renews its lease within this time, on the store's clock.
+/// For this long after it began an operation nobody but its owner may settle it, on the store's
+/// clock. The lease is not renewed: after it the fence alone decides.
 pub const OWNER_LEASE: Duration = Duration::from_secs(30);
 /// Where the horizon may stand at most: this long before now.
 pub const DEFAULT_HORIZON: Duration = Duration::from_secs(400 * 86_400);

@@ -282,6 +282,13 @@ pub(crate) const fn retry_after(state: ObservedState, detail: Detail) -> Retry {
     }
 }
 
+/// Whether the record says that its effect happened and the row that it names is gone. Then the
+/// record is not believed: the status is `unknown`, and nothing is replayed.
+#[must_use]
+pub fn row_is_missing(record: &Record, effect: EffectSeen) -> bool {
+    matches!(record.state, State::Applied | State::Partial) && effect == EffectSeen::Missing
+}
+
 impl Observation {
     /// What the caller may do next. An observation never says `new_operation`.
     #[must_use]

@@ -101,10 +101,12 @@ impl StoredResult {
     /// From a JSON value's text.
     ///
     /// # Errors
-    /// [`serde_json::Error`] if the text is not one JSON value.
+    /// [`serde_json::Error`] if the text is not one JSON value, or one that no reply could show: a
+    /// number beyond a double, half of a surrogate pair, over 127 levels.
     pub fn from_json(text: impl Into<String>) -> Result<Self, serde_json::Error> {
         let text = text.into();
-        serde_json::from_str::<serde::de::IgnoredAny>(&text)?;
+        // What is merely skipped is not looked at; what is read is what a reply can show.
+        serde_json::from_str::<serde_json::Value>(&text)?;
         Ok(Self(text))
     }
 
@@ -118,5 +120,23 @@ impl StoredResult {
     #[must_use]
     pub fn as_json(&self) -> &str {
         &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_reply_could_show_is_no_result() {
+        // Promise: a stored result can be shown to its caller, now and in every replay: what a
+        // reader of JSON refuses is refused before the commit and not after it.
+        let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+        for bad in ["", "1 2", "1e999", r#""\ud800""#, deep.as_str()] {
+            assert!(StoredResult::from_json(bad).is_err(), "{:.20}", bad);
+        }
+        for good in ["null", r#"{"a":[1.5e3,"\ud83e\uddfe"]}"#] {
+            assert_eq!(StoredResult::from_json(good).expect("JSON").as_json(), good);
+        }
     }
 }

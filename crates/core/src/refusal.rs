@@ -154,6 +154,18 @@ impl Refusal {
         )
     }
 
+    /// The record says that the effect happened, and its row is gone.
+    #[must_use]
+    pub fn effect_missing(operation_id: OperationId) -> Self {
+        Self::new(
+            Code::OperationInDoubt,
+            "the record says that this effect happened, and the row that it made is gone: somebody \
+             removed it; nothing was done now, and an old ID never becomes new work: an operator \
+             can see the record with `counterfoil operation show`",
+            Some(operation_id),
+        )
+    }
+
     /// The operation may have taken effect.
     #[must_use]
     pub fn in_doubt(operation_id: OperationId) -> Self {

@@ -8,12 +8,12 @@ use counterfoil_core::admission::{
 };
 use counterfoil_core::fingerprint::KeyRing;
 use counterfoil_core::identity::{BackendId, BootId, Caller, Nonce, OperationId, OperationKey};
-use counterfoil_core::observation::{Observation, Snapshot, observe};
+use counterfoil_core::observation::{Observation, Snapshot, observe, row_is_missing};
 use counterfoil_core::operation::State;
 use counterfoil_core::record::Record;
 use counterfoil_core::refusal::{Code, Refusal};
 use counterfoil_core::time::{Lifetimes, Timestamp};
-use counterfoil_store::{Answer, Finish, LocalEffect, Store, StoreError, Submission};
+use counterfoil_store::{Answer, Finish, LedgerStats, LocalEffect, Store, StoreError, Submission};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -75,6 +75,11 @@ impl Engine {
         self.lifetimes
     }
 
+    /// The run of this process.
+    pub(crate) const fn boot(&self) -> BootId {
+        self.boot
+    }
+
     /// The ledger's time.
     #[must_use]
     pub fn now(&self) -> Timestamp {
@@ -104,14 +109,17 @@ impl Engine {
         let id = call.operation_id();
         let snapshot = self.look_up(call.caller(), id).await?;
         let record = match &snapshot {
-            Snapshot::Found { record, .. } => Some(&**record),
+            Snapshot::Found { record, effect } => Some((&**record, *effect)),
             Snapshot::Absent => None,
             Snapshot::Quarantined => return Err(quarantined(id)),
         };
         let time = LedgerTime { now: self.store.now(), horizon: self.store.horizon() };
-        match (decide_first_round(call, record, time), record) {
+        match (decide_first_round(call, record.map(|(record, _)| record), time), record) {
             (Decision::Refuse(refusal), _) => Err(refusal),
-            (Decision::Replay, Some(record)) => {
+            (Decision::Replay, Some((record, effect))) if row_is_missing(record, effect) => {
+                Err(Refusal::effect_missing(id.clone()))
+            }
+            (Decision::Replay, Some((record, _))) => {
                 Ok(FirstRound::Settled(Box::new(Settled::from_committed(record.clone(), true))))
             }
             (Decision::Replay | Decision::Fresh, _) => Ok(FirstRound::Fresh),
@@ -204,11 +212,17 @@ impl Engine {
                 Ok(Answer::Replayed(record)) => return Ok(Settled::from_committed(*record, true)),
                 Ok(Answer::Refused(refusal)) => return Err(refusal),
                 Err(error) if !passes(&error) => {
-                    tracing::error!(%error, "an operation was left unfinished; an operator decides");
+                    tracing::error!(
+                        error = error.kind(),
+                        "an operation was left unfinished; an operator decides"
+                    );
                     return Err(Refusal::in_progress(id));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "an operation's last step waits for the ledger");
+                    tracing::warn!(
+                        error = error.kind(),
+                        "an operation's last step waits for the ledger"
+                    );
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(FINISH_RETRY.end);
                 }
@@ -241,6 +255,22 @@ impl Engine {
     pub async fn drain(&self, limit: Duration) -> bool {
         self.tasks.close();
         tokio::time::timeout(limit, self.tasks.wait()).await.is_ok()
+    }
+
+    /// Proves that a write would be committed now, by committing the ledger's time.
+    ///
+    /// # Errors
+    /// What a fresh call would get.
+    pub async fn probe(&self) -> Result<(), StoreError> {
+        self.store.probe().await
+    }
+
+    /// Counts and sizes of the ledger.
+    ///
+    /// # Errors
+    /// [`StoreError`] if it cannot be read.
+    pub async fn stats(&self) -> Result<LedgerStats, StoreError> {
+        self.store.stats().await
     }
 
     /// Closes the ledger after what is queued is committed.

@@ -9,6 +9,7 @@ mod cancel;
 mod engine;
 mod list;
 mod reply;
+mod retention;
 mod state;
 
 pub use counterfoil_store::{Clock, LocalEffect as Effect, SystemClock};

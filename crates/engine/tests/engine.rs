@@ -19,8 +19,8 @@ use counterfoil_engine::{Effect, Engine, StateBinding};
 use counterfoil_store::memory::{MemoryOptions, MemoryStore};
 use counterfoil_store::{
     AuditEvent, Column, ColumnKind, Committed, Completion, EffectContext, EffectError, EffectRow,
-    EffectTx, Finish, KeyUsage, LedgerInfo, ListQuery, Page, Resolve, Resolved, Store, StoreError,
-    StoreFuture, Submission, TableSpec,
+    EffectTx, Finish, KeyUsage, LedgerInfo, LedgerStats, ListQuery, Page, Purge, Purged, Resolve,
+    Resolved, RetentionState, Store, StoreError, StoreFuture, Submission, TableSpec,
 };
 
 const TABLE: TableSpec = TableSpec {
@@ -50,6 +50,18 @@ impl Store for Flaky {
     }
     fn horizon(&self) -> Timestamp {
         self.inner.horizon()
+    }
+    fn retention(&self) -> StoreFuture<'_, RetentionState> {
+        self.inner.retention()
+    }
+    fn purge(&self, purge: Purge) -> StoreFuture<'_, Purged> {
+        self.inner.purge(purge)
+    }
+    fn count_due(&self, purge: Purge) -> StoreFuture<'_, Purged> {
+        self.inner.count_due(purge)
+    }
+    fn confirm_clock(&self, who: &str) -> StoreFuture<'_, RetentionState> {
+        self.inner.confirm_clock(who)
     }
     fn bind_keys(&self, keys: &KeyRing) -> StoreFuture<'_, ()> {
         self.inner.bind_keys(keys)
@@ -92,6 +104,12 @@ impl Store for Flaky {
         principal: &Principal,
     ) -> StoreFuture<'_, ()> {
         self.inner.note_cancel(tenant, id, principal)
+    }
+    fn probe(&self) -> StoreFuture<'_, ()> {
+        self.inner.probe()
+    }
+    fn stats(&self) -> StoreFuture<'_, LedgerStats> {
+        self.inner.stats()
     }
     fn close(&self) -> StoreFuture<'_, ()> {
         self.inner.close()

@@ -16,7 +16,8 @@ use counterfoil_core::record::{EffectRef, StoredResult};
 use counterfoil_core::time::Timestamp;
 use counterfoil_store::{
     AuditEvent, Committed, Completion, EffectContext, EffectError, EffectTx, Finish, KeyUsage,
-    LedgerInfo, ListQuery, LocalEffect, Page, Resolve, Resolved, Store, StoreFuture, Submission,
+    LedgerInfo, LedgerStats, ListQuery, LocalEffect, Page, Purge, Purged, Resolve, Resolved,
+    RetentionState, Store, StoreFuture, Submission,
 };
 
 use crate::within::PATIENCE;
@@ -203,6 +204,30 @@ impl Store for FaultyStore {
 
     fn audit(&self, key: OperationKey) -> StoreFuture<'_, Vec<AuditEvent>> {
         self.inner.audit(key)
+    }
+
+    fn probe(&self) -> StoreFuture<'_, ()> {
+        self.inner.probe()
+    }
+
+    fn stats(&self) -> StoreFuture<'_, LedgerStats> {
+        self.inner.stats()
+    }
+
+    fn retention(&self) -> StoreFuture<'_, RetentionState> {
+        self.inner.retention()
+    }
+
+    fn purge(&self, purge: Purge) -> StoreFuture<'_, Purged> {
+        self.inner.purge(purge)
+    }
+
+    fn count_due(&self, purge: Purge) -> StoreFuture<'_, Purged> {
+        self.inner.count_due(purge)
+    }
+
+    fn confirm_clock(&self, who: &str) -> StoreFuture<'_, RetentionState> {
+        self.inner.confirm_clock(who)
     }
 
     fn close(&self) -> StoreFuture<'_, ()> {

@@ -1,19 +1,21 @@
 //! A server of your own that guards its own table: one tool, `refund`, whose row commits with the
 //! operation's record. Run it under any MCP client, or try it at once:
 //!
-//!     cargo run --release --example refund_desk          (serves MCP on stdio)
+//!     cargo build --release --example refund_desk
+//!     counterfoil call refund --operation-id refund-A1 --args '{"order": "A1", "cents": 500}' \
+//!         -- target/release/examples/refund_desk ./refunds
 //!
 //! The effect is `impl Effect for Refund`; everything else is what any MCP server has.
 
 use std::borrow::Cow;
-use std::io::Write as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use counterfoil::tools::arguments::invalid;
+use counterfoil::tools::arguments::{Arguments, invalid};
 use counterfoil::wire::{self, RawCall, StdioTransport, WireLimits};
 use counterfoil_core::admission::{Authority, Call};
 use counterfoil_core::fingerprint::{KeyId, KeyRing, Profile, SecretKey};
-use counterfoil_core::identity::{Caller, OperationId, Principal, Tenant, ToolId, ToolVersion};
+use counterfoil_core::identity::{Caller, Principal, Tenant, ToolId, ToolVersion};
 use counterfoil_core::json::Value;
 use counterfoil_core::record::StoredResult;
 use counterfoil_core::refusal::Refusal;
@@ -70,13 +72,11 @@ struct RefundDesk {
 impl RefundDesk {
     async fn refund(&self, raw: &RawCall) -> Result<CallToolResult, Refusal> {
         let arguments = raw.arguments().cloned().unwrap_or(Value::Null);
-        let text = |name| arguments.get(name).and_then(Value::as_str);
-        let id = text("operation_id").ok_or_else(|| invalid("give an operation_id"))?;
-        let operation_id = OperationId::parse(id).map_err(|error| invalid(error.to_string()))?;
-        let order = text("order").ok_or_else(|| invalid("give the order's number"))?;
-        let cents = arguments.get("cents").and_then(Value::as_number).and_then(|n| n.as_i64());
-        let cents = cents.filter(|cents| *cents > 0);
-        let cents = cents.ok_or_else(|| invalid("give cents as a whole number above 0"))?;
+        let known = ["operation_id", "order", "cents"];
+        let read = Arguments::read("refund", &known, &arguments, raw.meta())?;
+        let operation_id = read.operation_id(raw.meta())?;
+        // From here on every refusal names the operation.
+        let refund = read_refund(&read).map_err(|refusal| refusal.for_operation(&operation_id))?;
 
         let mut without_id = arguments.clone();
         if let Some(object) = without_id.as_object_mut() {
@@ -94,9 +94,16 @@ impl RefundDesk {
             input_responses: None,
             authority: Authority::Present,
         })?;
-        let effect = Refund { order: order.to_owned(), cents };
-        let settled = self.engine.execute(admitted, Arc::new(effect)).await?;
+        let settled = self.engine.execute(admitted, Arc::new(refund)).await?;
         Ok(counterfoil::tools::reply::settled(&settled))
+    }
+}
+
+fn read_refund(arguments: &Arguments<'_>) -> Result<Refund, Refusal> {
+    let order = arguments.required_text("order", 64)?.to_owned();
+    match arguments.integer("cents")? {
+        Some(cents) if cents > 0 => Ok(Refund { order, cents }),
+        _ => Err(invalid("refund needs `cents`: a whole number above 0")),
     }
 }
 
@@ -149,16 +156,16 @@ impl ServerHandler for RefundDesk {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // A real server keeps its ledger and its key; this one begins anew at each start.
-    let directory = std::env::temp_dir().join(format!("refund-desk-{}", std::process::id()));
-    std::fs::create_dir(&directory)?;
+    let directory = std::env::args_os().nth(1).map(PathBuf::from);
+    let directory = directory.ok_or("give a folder for the ledger: refund_desk ./refunds")?;
+    std::fs::create_dir_all(&directory)?;
     let mut options = SqliteOptions::new(directory.join("ledger.db"));
     options.schema = Some(SCHEMA.to_owned());
     let store = Arc::new(SqliteStore::open(&options)?);
+    // A real server has a secret key of its own: 32 random bytes from a file of mode 0600.
     let key = SecretKey::from_bytes(b"an example's key, 32 bytes or more")?;
     let keys = KeyRing::new(KeyId(1), [(KeyId(1), key)])?;
     let engine = Arc::new(Engine::open(store, keys, Lifetimes::default()).await?);
-    writeln!(std::io::stderr(), "the ledger is in {}", directory.display())?;
 
     let caller =
         Caller { tenant: Tenant::parse("local")?, principal: Principal::parse("example")? };

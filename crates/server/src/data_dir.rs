@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::mounts::{self, OnlyThisHost, UnsafeFilesystem};
@@ -11,6 +11,8 @@ use crate::mounts::{self, OnlyThisHost, UnsafeFilesystem};
 pub const LEDGER_FILE: &str = "ledger.db";
 /// The keys' directory in a data directory.
 pub const KEYS_DIR: &str = "keys";
+/// The file of bearer tokens in a data directory.
+pub const TOKENS_FILE: &str = "tokens.json";
 /// The configuration's file in a data directory.
 pub const CONFIG_FILE: &str = "counterfoil.toml";
 
@@ -67,6 +69,18 @@ pub enum DataDirError {
         path: PathBuf,
         /// The system's words.
         cause: io::Error,
+    },
+    /// Others could put a file of theirs in the place of the ledger or of its settings.
+    #[error(
+        "the data directory {} can be changed by other users (mode {mode:04o}); run `chmod 700 {}`, \
+         or give --data-dir a directory of your own",
+        .path.display(), .path.display()
+    )]
+    Exposed {
+        /// The path.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
     },
     /// Its file system can lose commits.
     #[error(transparent)]
@@ -153,9 +167,14 @@ impl DataDir {
         path: &Path,
         vouched: Option<OnlyThisHost>,
     ) -> Result<Self, DataDirError> {
-        // Again, now that every link on the way exists.
+        // Again, now that every link on the way exists; the ledger itself may be one too.
         mounts::check(mount_table, path, vouched)?;
-        probe(path).map_err(|cause| DataDirError::NotWritable { path: path.to_owned(), cause })?;
+        mounts::check(mount_table, &path.join(LEDGER_FILE), vouched)?;
+        let not_writable = |cause| DataDirError::NotWritable { path: path.to_owned(), cause };
+        if let Some(mode) = writable_by_others(path).map_err(not_writable)? {
+            return Err(DataDirError::Exposed { path: path.to_owned(), mode });
+        }
+        probe(path).map_err(not_writable)?;
         Ok(Self { path: path.to_owned() })
     }
 }
@@ -163,6 +182,12 @@ impl DataDir {
 /// Makes `path` with mode 0700. What exists keeps its mode.
 pub(crate) fn make_private(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// The permission bits of a directory in which others than its owner can make and remove files.
+pub(crate) fn writable_by_others(dir: &Path) -> io::Result<Option<u32>> {
+    let mode = fs::metadata(dir)?.mode() & 0o7777;
+    Ok((mode & 0o022 != 0).then_some(mode))
 }
 
 /// Writes a file there: permission bits alone do not tell of read-only mounts and quotas.
@@ -201,6 +226,35 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_that_others_can_change_is_refused() {
+        // Promise: nobody else can put a ledger, a key or settings in the place of ours; whoever
+        // may only read is let be.
+        let scratch = tempfile::tempdir().expect("a temporary directory");
+        let path = scratch.path().join("data");
+        for (mode, is_good) in [
+            (0o700, true),
+            (0o755, true),
+            (0o750, true),
+            (0o770, false),
+            (0o720, false),
+            (0o777, false),
+            (0o1777, false),
+            (0o2775, false),
+            (0o702, false),
+        ] {
+            make_private(&path).expect("made");
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("set");
+            for opened in [DataDir::prepare(&path, None), DataDir::existing(&path, None)] {
+                assert_eq!(opened.is_ok(), is_good, "{mode:o}: {opened:?}");
+                let Err(error) = opened else { continue };
+                let words = error.to_string();
+                assert!(words.contains(&format!("chmod 700 {}", path.display())), "{words}");
+                assert!(words.contains(&format!("mode {mode:04o}")), "{words}");
+            }
+        }
+    }
+
+    #[test]
     fn what_cannot_hold_a_ledger_is_refused_with_the_remedy() {
         // Promise: a bad data directory stops the start; the message names it and what to do.
         let scratch = tempfile::tempdir().expect("a temporary directory");
@@ -226,6 +280,25 @@ mod tests {
         let error = DataDir::prepare_on(table, &absent, Some(OnlyThisHost)).expect_err("nfs");
         check(error, "lies on `nfs4`");
         assert!(!absent.exists(), "nothing is made on an unsafe file system");
+    }
+
+    #[test]
+    fn a_link_does_not_carry_the_ledger_to_an_unsafe_file_system() {
+        // Promise: it is the ledger that must not lie on a network file system, wherever the
+        // directory is that names it.
+        let scratch = tempfile::tempdir().expect("a temporary directory");
+        let root = scratch.path().canonicalize().expect("exists");
+        let (data, filer) = (root.join("data"), root.join("filer"));
+        make_private(&data).and_then(|()| make_private(&filer)).expect("made");
+        let table = format!(
+            "1 0 0:1 / / rw - ext4 /dev/a rw\n2 1 0:2 / {} rw - nfs4 filer:/ rw\n",
+            filer.display()
+        );
+        DataDir::prepare_on(table.as_bytes(), &data, None).expect("local");
+        fs::write(filer.join("ledger.db"), "x").expect("written");
+        std::os::unix::fs::symlink(filer.join("ledger.db"), data.join(LEDGER_FILE)).expect("made");
+        let error = DataDir::prepare_on(table.as_bytes(), &data, None).expect_err("nfs");
+        assert!(error.to_string().contains("lies on `nfs4`"), "{error}");
     }
 
     #[test]

@@ -17,6 +17,8 @@ use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use tokio_util::sync::CancellationToken;
 
+use crate::metrics::Metrics;
+use crate::tools::arguments::check_unguessable;
 use crate::tools::{create_issue, list_operations, operation_status, reply};
 use crate::wire::{self, RawCall};
 
@@ -25,13 +27,30 @@ const EXTENSION: &str = "io.counterfoil/operations";
 /// How long a user of an older client may take to answer a form.
 const FORM_LIMIT: Duration = Duration::from_secs(600);
 
-/// The server's side of one connection.
+/// The server's side of one connection, or of one request over HTTP.
 #[derive(Debug, Clone)]
 pub struct Handler {
     engine: Arc<Engine>,
-    caller: Caller,
+    origin: Origin,
     /// Cancelled when the client can send nothing more: an answer that is waited for never comes.
     input_closed: CancellationToken,
+    metrics: Arc<Metrics>,
+}
+
+/// Where a call's caller and raw form are found.
+#[derive(Debug, Clone)]
+enum Origin {
+    /// The connection has one caller; the wire puts the raw form into each request.
+    Connection(Caller),
+    /// The gate puts a [`GatedCall`] into each HTTP request.
+    HttpRequest,
+}
+
+/// What the HTTP gate knows of a request that it let in.
+#[derive(Debug, Clone)]
+pub(crate) struct GatedCall {
+    pub(crate) caller: Caller,
+    pub(crate) raw: RawCall,
 }
 
 /// Why a call has no result.
@@ -58,24 +77,53 @@ impl From<ErrorData> for CallError {
 impl Handler {
     /// For a connection whose caller is known.
     #[must_use]
-    pub const fn new(engine: Arc<Engine>, caller: Caller, input_closed: CancellationToken) -> Self {
-        Self { engine, caller, input_closed }
+    pub fn new(engine: Arc<Engine>, caller: Caller, input_closed: CancellationToken) -> Self {
+        Self { engine, origin: Origin::Connection(caller), input_closed, metrics: Arc::default() }
+    }
+
+    /// For HTTP requests that the gate let in, each with its own caller.
+    pub(crate) const fn over_http(
+        engine: Arc<Engine>,
+        input_closed: CancellationToken,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self { engine, origin: Origin::HttpRequest, input_closed, metrics }
+    }
+
+    /// Caller and raw form of one call; `None` where the transport left them out.
+    fn gated(&self, context: &RequestContext<RoleServer>) -> Option<GatedCall> {
+        match &self.origin {
+            Origin::Connection(caller) => {
+                let raw = context.extensions.get::<RawCall>()?.clone();
+                Some(GatedCall { caller: caller.clone(), raw })
+            }
+            Origin::HttpRequest => {
+                let parts = context.extensions.get::<http::request::Parts>()?;
+                parts.extensions.get::<GatedCall>().cloned()
+            }
+        }
     }
 
     async fn dispatch(
         &self,
         name: &str,
-        raw: &RawCall,
+        GatedCall { caller, raw }: &GatedCall,
         client: &ClientSide<'_>,
     ) -> Result<CallToolResponse, CallError> {
         match name {
-            create_issue::NAME => create_issue::call(&self.engine, &self.caller, raw, client).await,
+            create_issue::NAME => {
+                if matches!(self.origin, Origin::HttpRequest) {
+                    // Strangers share the network: an ID that is tried must not be found.
+                    check_unguessable(raw)?;
+                }
+                create_issue::call(&self.engine, caller, raw, client).await
+            }
             operation_status::NAME => {
-                let result = operation_status::call(&self.engine, &self.caller, raw).await?;
+                let result = operation_status::call(&self.engine, caller, raw).await?;
                 Ok(result.into())
             }
             list_operations::NAME => {
-                let result = list_operations::call(&self.engine, &self.caller, raw).await?;
+                let result = list_operations::call(&self.engine, caller, raw).await?;
                 Ok(result.into())
             }
             other => {
@@ -135,16 +183,24 @@ impl ServerHandler for Handler {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let Some(raw) = context.extensions.get::<RawCall>().cloned() else {
+        let Some(call) = self.gated(&context) else {
             // Without the bytes as they came nothing can be compared safely.
             return Err(ErrorData::internal_error("the transport kept no raw request", None));
         };
         let client = ClientSide { context: &context, input_closed: &self.input_closed };
-        match self.dispatch(&request.name, &raw, &client).await {
-            Ok(response) => Ok(response),
-            Err(CallError::Refused(refusal)) => Ok(reply::refused(&refusal).into()),
-            Err(CallError::Protocol(error)) => Err(error),
-        }
+        // Boxed: the future is large, and the SDK holds it in its own.
+        let dispatched = Box::pin(self.dispatch(&request.name, &call, &client));
+        // Over HTTP nothing of ours stands outside of the SDK to catch a panic.
+        wire::answering_panics(async {
+            let came = dispatched.await;
+            self.metrics.count_call(&request.name, &came);
+            match came {
+                Ok(response) => Ok(response),
+                Err(CallError::Refused(refusal)) => Ok(reply::refused(&refusal).into()),
+                Err(CallError::Protocol(error)) => Err(error),
+            }
+        })
+        .await
     }
 }
 
@@ -208,7 +264,9 @@ impl ClientSide<'_> {
         let answer = tokio::select! {
             answer = asked => answer.map_err(|_| "the client gave no answer".to_owned())?,
             () = self.context.ct.cancelled() => return Err("the call was cancelled".into()),
-            () = self.input_closed.cancelled() => return Err("the client has gone".into()),
+            () = self.input_closed.cancelled() => {
+                return Err("the client has gone, or the server is stopping".into());
+            },
         };
         let action = match answer.action {
             ElicitationAction::Accept => "accept",

@@ -5,172 +5,28 @@
 //! needs it. It is made once and never replaced: a new key under an old number would make stored
 //! operations unrecognisable, and a retry of one of them would look like new work.
 
+mod error;
+
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use counterfoil_core::fingerprint::{
-    KeyError, KeyId, KeyRing, KeyRingError, MIN_KEY_BYTES, SecretKey,
-};
+use counterfoil_core::fingerprint::{KeyId, KeyRing, KeyRingError, MIN_KEY_BYTES, SecretKey};
 use counterfoil_store::LedgerInfo;
 use zeroize::Zeroizing;
 
-use crate::data_dir::make_private;
+use crate::data_dir::{make_private, writable_by_others};
+use error::{KEY_SUFFIX, file_name};
+
+pub use error::KeysError;
 
 const ACTIVE_FILE: &str = "active";
-const KEY_SUFFIX: &str = ".key";
 /// Behind the name of a key that is out of use.
 const RETIRED_SUFFIX: &str = ".retired";
 /// A longer file is not a key.
 const LONGEST_FILE_BYTES: u64 = 4096;
-
-/// Why the keys cannot be used. No message holds anything of a key.
-#[derive(Debug, thiserror::Error)]
-pub enum KeysError {
-    /// Others than the owner can read or write it.
-    #[error(
-        "the key {} can be read or changed by other users (mode {mode:04o}); run `chmod 600 {}`, \
-         and if others may have read it, activate a new key",
-        .path.display(), .path.display()
-    )]
-    Exposed {
-        /// The key's file.
-        path: PathBuf,
-        /// Its permission bits.
-        mode: u32,
-    },
-    /// What it holds is not a key.
-    #[error("the key {} cannot be used: {cause}; restore the file from a backup", .path.display())]
-    Malformed {
-        /// The key's file.
-        path: PathBuf,
-        /// What is wrong, without content.
-        cause: KeyError,
-    },
-    /// A file's name is not a key's number.
-    #[error(
-        "{} is not a key's file: the name is the key's number, such as 1.key; rename it, or move \
-         it away",
-        .path.display()
-    )]
-    Misnamed {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The ledger has operations, and no key is there.
-    #[error(
-        "the ledger holds operations that were made under {}, and {} holds no key: a new key would \
-         not recognise them; restore {} from the backup of this data directory (mode 0600); a key \
-         cannot be generated again",
-        keys_in_words(.used), .dir.display(), files_in_words(.dir, .used)
-    )]
-    MissingWithOperations {
-        /// The keys' directory.
-        dir: PathBuf,
-        /// The numbers of the keys that the ledger was used with.
-        used: Vec<u32>,
-    },
-    /// There is no key at all.
-    #[error("there is no key in {}; run `counterfoil key generate`", .dir.display())]
-    None {
-        /// The keys' directory.
-        dir: PathBuf,
-    },
-    /// Nothing says which key makes new fingerprints.
-    #[error(
-        "nothing says which key in {} is active; run `counterfoil key activate N` with one of: \
-         {}",
-        .dir.display(), numbers(.known)
-    )]
-    NoActive {
-        /// The keys' directory.
-        dir: PathBuf,
-        /// The numbers of the keys that are there.
-        known: Vec<KeyId>,
-    },
-    /// The active key is not there.
-    #[error(
-        "key {active} is to be active, and {} does not exist; restore it, or run `counterfoil key \
-         activate N` with one of: {}",
-        .dir.join(file_name(*.active)).display(), numbers(.known)
-    )]
-    ActiveAbsent {
-        /// The keys' directory.
-        dir: PathBuf,
-        /// The number.
-        active: KeyId,
-        /// The numbers of the keys that are there.
-        known: Vec<KeyId>,
-    },
-    /// `active` does not hold a number.
-    #[error(
-        "{} does not hold a key's number; run `counterfoil key activate N` with one of: {}",
-        .path.display(), numbers(.known)
-    )]
-    ActiveMalformed {
-        /// The file `active`.
-        path: PathBuf,
-        /// The numbers of the keys that are there.
-        known: Vec<KeyId>,
-    },
-    /// The number is taken.
-    #[error(
-        "the key {} exists and is never replaced: operations made under it would no longer be \
-         recognised; leave --id out to take the next number",
-        .path.display()
-    )]
-    Exists {
-        /// The key's file.
-        path: PathBuf,
-    },
-    /// The ledger was used with a key of that number.
-    #[error(
-        "the ledger was used with a key {id} that is not in {}: restore its file; a new key with \
-         that number would not be accepted; leave --id out to take the next number",
-        .dir.display()
-    )]
-    NumberUsed {
-        /// The keys' directory.
-        dir: PathBuf,
-        /// The number.
-        id: KeyId,
-    },
-    /// The key to be taken away makes new fingerprints.
-    #[error(
-        "key {id} is active; first run `counterfoil key activate N` with another one and start \
-         every server again"
-    )]
-    StillActive {
-        /// The number.
-        id: KeyId,
-    },
-    /// There is no such key.
-    #[error("there is no key {}; run `counterfoil key list` for those that there are", .path.display())]
-    Absent {
-        /// The key's file.
-        path: PathBuf,
-    },
-    /// A retired key of that number is there already.
-    #[error("{} is there already, and is not replaced; move it away", .path.display())]
-    AlreadyRetired {
-        /// The retired key's file.
-        path: PathBuf,
-    },
-    /// The system has no random bytes.
-    #[error("the system gave no random bytes: {0}")]
-    Random(getrandom::Error),
-    /// Reading or writing failed.
-    #[error("{} cannot be {doing}: {cause}; correct its owner and mode (0700 for the directory, 0600 for a key)", .path.display())]
-    Io {
-        /// The file or directory.
-        path: PathBuf,
-        /// `read` or `written`.
-        doing: &'static str,
-        /// The system's words.
-        cause: io::Error,
-    },
-}
 
 /// A key that was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -190,9 +46,10 @@ pub struct KeyEntry {
     pub id: KeyId,
     /// Whether it makes new fingerprints.
     pub active: bool,
-    /// The first 8 digits of its check value, to compare two copies of a key.
-    pub check: String,
-    /// Its file.
+    /// The first 8 digits of its check value, to compare two copies of a key; `None` if its file is
+    /// missing.
+    pub check: Option<String>,
+    /// Its file, or where it should be.
     pub file: PathBuf,
 }
 
@@ -342,20 +199,41 @@ pub fn retire(dir: &Path, id: KeyId, active: Option<KeyId>) -> Result<PathBuf, K
     }
 }
 
-/// What may be told of the keys in `dir`, by number.
+/// What may be told of the keys in `dir`, by number: of those that are there, of those that are
+/// `needed` and of the active one (`active` overrides the file of that name).
 ///
 /// # Errors
-/// As [`load`].
-pub fn list(dir: &Path, active: Option<KeyId>) -> Result<Vec<KeyEntry>, KeysError> {
-    let ring = load(dir, active)?;
-    let active = ring.active().0;
-    let entry = |(id, key): (KeyId, &SecretKey)| KeyEntry {
+/// [`KeysError`] for the first file that cannot be used, or if there is no key and none is needed.
+pub fn list(
+    dir: &Path,
+    active: Option<KeyId>,
+    needed: &[KeyId],
+) -> Result<Vec<KeyEntry>, KeysError> {
+    let mut checks = BTreeMap::new();
+    for (id, path) in key_files(dir)? {
+        checks.insert(id, Some(hex(&read_key(&path)?.check_value()[..4])));
+    }
+    let known: Vec<KeyId> = checks.keys().copied().collect();
+    if known.is_empty() && needed.is_empty() {
+        return Err(KeysError::None { dir: dir.to_owned() });
+    }
+    let active = match active {
+        Some(active) => Some(active),
+        None => read_active(dir, &known)?,
+    };
+    if active.is_none() && !known.is_empty() {
+        return Err(KeysError::NoActive { dir: dir.to_owned(), known });
+    }
+    for id in needed.iter().copied().chain(active) {
+        checks.entry(id).or_insert(None);
+    }
+    let entry = |(id, check)| KeyEntry {
         id,
-        active: id == active,
-        check: hex(&key.check_value()[..4]),
+        active: active == Some(id),
+        check,
         file: dir.join(file_name(id)),
     };
-    Ok(ring.iter().map(entry).collect())
+    Ok(checks.into_iter().map(entry).collect())
 }
 
 /// The files of keys, by number. An absent directory has none.
@@ -365,6 +243,9 @@ fn key_files(dir: &Path) -> Result<Vec<(KeyId, PathBuf)>, KeysError> {
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(cause) => return Err(io_error(dir, "read", cause)),
     };
+    if let Some(mode) = writable_by_others(dir).map_err(|cause| io_error(dir, "read", cause))? {
+        return Err(KeysError::ExposedDirectory { path: dir.to_owned(), mode });
+    }
     let mut found = Vec::new();
     for entry in entries {
         let name = entry.map_err(|cause| io_error(dir, "read", cause))?.file_name();
@@ -424,13 +305,20 @@ fn create(dir: &Path, name: &str, bytes: &[u8]) -> Result<bool, KeysError> {
     made.map_err(|cause| io_error(&file, "written", cause))
 }
 
+/// Writes a new file under a name that nothing has: a leftover of a crash may be a second name of
+/// the very key.
 fn write_beside(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
-    let temporary = dir.join(format!(".{name}.{}", std::process::id()));
+    let number = getrandom::u64().map_err(|error| io::Error::other(error.to_string()))?;
+    let temporary = dir.join(format!(".{name}.{number:016x}"));
     let mut options = OpenOptions::new();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    Ok(temporary)
+    let mut file = options.write(true).create_new(true).mode(0o600).open(&temporary)?;
+    match file.write_all(bytes).and_then(|()| file.sync_all()) {
+        Ok(()) => Ok(temporary),
+        Err(cause) => {
+            let _ = fs::remove_file(&temporary);
+            Err(cause)
+        }
+    }
 }
 
 fn random_bytes() -> Result<Zeroizing<[u8; MIN_KEY_BYTES]>, KeysError> {
@@ -443,10 +331,6 @@ fn io_error(path: &Path, doing: &'static str, cause: io::Error) -> KeysError {
     KeysError::Io { path: path.to_owned(), doing, cause }
 }
 
-fn file_name(id: KeyId) -> String {
-    format!("{id}{KEY_SUFFIX}")
-}
-
 fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     // Room for the line feed too: a buffer that grew would leave a copy behind.
@@ -455,30 +339,6 @@ fn hex(bytes: &[u8]) -> String {
         text.extend([byte >> 4, byte & 15].map(|digit| char::from(DIGITS[usize::from(digit)])));
     }
     text
-}
-
-fn numbers(known: &[KeyId]) -> String {
-    known.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-}
-
-fn keys_in_words(used: &[u32]) -> String {
-    match used {
-        [] => "a key that it does not name".into(),
-        [one] => format!("key {one}"),
-        many => {
-            format!("the keys {}", many.iter().map(u32::to_string).collect::<Vec<_>>().join(", "))
-        }
-    }
-}
-
-fn files_in_words(dir: &Path, used: &[u32]) -> String {
-    match used {
-        [] => dir.display().to_string(),
-        many => {
-            let file = |id: &u32| dir.join(file_name(KeyId(*id))).display().to_string();
-            many.iter().map(file).collect::<Vec<_>>().join(", ")
-        }
-    }
 }
 
 #[cfg(test)]

@@ -135,7 +135,11 @@ fn bad_keys_refuse_to_load_and_say_how_to_mend_it() {
         (&[("1.key", "", 0o600), ("active", "1", 0o600)], None, "0 bytes; it needs at least 32"),
         (&[("1.key", "secret!", 0o600), ("active", "1", 0o600)], None, "not a hexadecimal digit"),
         (&[("1.key", "é", 0o600), ("active", "1", 0o600)], None, "not a hexadecimal digit"),
-        (&[("1.key", &GOOD[1..], 0o600), ("active", "1", 0o600)], None, "odd count"),
+        (
+            &[("1.key", &GOOD[1..], 0o600), ("active", "1", 0o600)],
+            None,
+            "has 63 digits; 64 or more, an even number, are needed",
+        ),
         (&[("1.key", GOOD, 0o600)], None, "`counterfoil key activate N` with one of: 1"),
         (&[("1.key", GOOD, 0o600), ("active", "2", 0o600)], None, "2.key does not exist"),
         (&[("1.key", GOOD, 0o600), ("active", "1", 0o600)], Some(7), "7.key does not exist"),
@@ -157,6 +161,41 @@ fn bad_keys_refuse_to_load_and_say_how_to_mend_it() {
 }
 
 #[test]
+fn a_keys_directory_that_others_can_change_is_refused() {
+    // Promise: nobody else can give a ledger a key, or take one away.
+    for (mode, is_good) in
+        [(0o700, true), (0o755, true), (0o770, false), (0o777, false), (0o702, false)]
+    {
+        let dir = Dir::new();
+        dir.put("1.key", GOOD, 0o600).put("active", "1", 0o600);
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(mode)).expect("set");
+        let loaded = load(&dir.path(), None);
+        assert_eq!(loaded.is_ok(), is_good, "{mode:o}: {loaded:?}");
+        let Err(error) = loaded else { continue };
+        let words = error.to_string();
+        assert!(words.contains(&format!("run `chmod 700 {}`", dir.path().display())), "{words}");
+        assert!(words.contains(&format!("mode {mode:04o}")), "{words}");
+    }
+}
+
+#[test]
+fn keys_that_are_missing_are_listed() {
+    // Promise: whoever lost a key sees which, and where its file belongs.
+    let dir = Dir::new();
+    dir.put("2.key", GOOD, 0o600).put("active", "4", 0o600);
+    let needed = [KeyId(1), KeyId(2)];
+    let listed = |dir: &Dir, needed: &[KeyId]| -> Vec<(u32, bool, bool)> {
+        let entries = list(&dir.path(), None, needed).expect("listed");
+        entries.iter().map(|e| (e.id.0, e.active, e.check.is_some())).collect()
+    };
+    assert_eq!(listed(&dir, &needed), [(1, false, false), (2, false, true), (4, true, false)]);
+    let entries = list(&dir.path(), None, &needed).expect("listed");
+    assert_eq!(entries[0].file, dir.path().join("1.key"));
+    assert_eq!(listed(&Dir::new(), &[KeyId(1)]), [(1, false, false)]);
+    assert!(matches!(list(&Dir::new().path(), None, &[]), Err(KeysError::None { .. })));
+}
+
+#[test]
 fn keys_are_distributed_then_activated() {
     // Promise: a new key is not active before somebody says so, and none is ever replaced.
     let dir = Dir::new();
@@ -171,7 +210,7 @@ fn keys_are_distributed_then_activated() {
         Err(KeysError::NumberUsed { .. })
     ));
     let active = || {
-        let entries = list(&path, None).expect("listed");
+        let entries = list(&path, None, &[]).expect("listed");
         let found: Vec<u32> = entries.iter().filter(|e| e.active).map(|e| e.id.0).collect();
         (entries.len(), found)
     };
@@ -184,12 +223,26 @@ fn keys_are_distributed_then_activated() {
 }
 
 #[test]
+fn what_a_crash_left_beside_a_key_never_costs_the_key() {
+    // Promise: no key is ever replaced, not even where a process with this one's number (in a
+    // container it is always 1) died between giving a new key its name and dropping the first.
+    let dir = Dir::new();
+    let path = dir.path();
+    dir.put("1.key", GOOD, 0o600).put("active", "1\n", 0o600);
+    let left = path.join(format!(".1.key.{}", std::process::id()));
+    fs::hard_link(path.join("1.key"), left).expect("linked");
+    let taken = generate(&path, Some(KeyId(1)), None);
+    assert!(matches!(taken, Err(KeysError::Exists { .. })), "{taken:?}");
+    assert_eq!(fs::read_to_string(path.join("1.key")).expect("read"), GOOD);
+}
+
+#[test]
 fn what_is_listed_tells_nothing_of_a_key() {
     // Promise: `key list` and debug output never hold key material.
     let dir = Dir::new();
     dir.put("1.key", GOOD, 0o600).put("active", "1\n", 0o600);
-    let entries = list(&dir.path(), None).expect("listed");
-    assert_eq!(entries[0].check.len(), 8);
+    let entries = list(&dir.path(), None, &[]).expect("listed");
+    assert_eq!(entries[0].check.as_ref().expect("there").len(), 8);
     let shown = format!("{entries:?}{:?}{:?}", load(&dir.path(), None), ephemeral());
     assert!(!shown.contains(&GOOD[..8]), "{shown}");
 }

@@ -26,15 +26,20 @@ pub fn json(value: &impl Serialize) -> io::Result<()> {
     data(serde_json::to_string_pretty(value).map_err(io::Error::from)?)
 }
 
-/// Tells a person something on stderr. Where nobody can hear it, nothing is lost.
+/// Tells a person something on stderr, without characters that would steer the terminal. Where
+/// nobody can hear it, nothing is lost.
 pub fn note(text: impl Display) {
+    raw_note(format_args!("{}", printable(&text.to_string())));
+}
+
+fn raw_note(text: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
 /// Tells why the command failed: one block on stderr, the causes below.
 pub fn error(error: &anyhow::Error) {
     let word = if stderr_has_colour() { "\x1b[1;31merror:\x1b[0m" } else { "error:" };
-    note(format_args!("{word} {}", block(error)));
+    raw_note(format_args!("{word} {}", block(error)));
 }
 
 /// Whether stderr shows colours: a terminal that can, and nobody who said otherwise

@@ -1,4 +1,4 @@
-//! Runs one ledger over stdio from the first byte to the last commit.
+//! Runs one ledger, over stdio or HTTP, from the first byte to the last commit.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,9 +8,11 @@ use std::time::Duration;
 use counterfoil_core::identity::{Caller, Principal, Tenant};
 use counterfoil_engine::Engine;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::handler::Handler;
+use crate::http::HttpOptions;
 use crate::wire::{self, Ended, ServeError, StdioTransport, WireLimits};
 
 /// Serves MCP on a pair of byte streams until the client leaves or `shutdown` is cancelled, then
@@ -36,6 +38,23 @@ where
     let ended = wire::serve(handler, transport).await;
     finish(&engine, limits.drain_limit).await;
     ended
+}
+
+/// Serves MCP over HTTP until `shutdown` is cancelled, then lets requests end, waits for every
+/// effect that was begun and closes the ledger.
+///
+/// # Errors
+/// [`std::io::Error`] if the listener cannot be used. The ledger is drained and closed all the same.
+pub async fn http(
+    engine: Arc<Engine>,
+    listener: TcpListener,
+    options: HttpOptions,
+    shutdown: CancellationToken,
+) -> std::io::Result<()> {
+    let drain_limit = options.drain_limit;
+    let served = crate::http::serve(Arc::clone(&engine), listener, options, shutdown).await;
+    finish(&engine, drain_limit).await;
+    served
 }
 
 /// Who calls over stdio: the principal of the settings, in the tenant `local`.

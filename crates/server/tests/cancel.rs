@@ -11,8 +11,9 @@ use counterfoil_core::observation::Snapshot;
 use counterfoil_core::time::{Lifetimes, Timestamp};
 use counterfoil_engine::{CancellationToken, Engine};
 use counterfoil_store::{
-    AuditEvent, Committed, Finish, KeyUsage, LedgerInfo, ListQuery, MemoryOptions, MemoryStore,
-    Page, Resolve, Resolved, Store, StoreFuture, Submission,
+    AuditEvent, Committed, Finish, KeyUsage, LedgerInfo, LedgerStats, ListQuery, MemoryOptions,
+    MemoryStore, Page, Purge, Purged, Resolve, Resolved, RetentionState, Store, StoreFuture,
+    Submission,
 };
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, duplex};
@@ -83,6 +84,14 @@ impl Store for HeldStore {
         self.inner.look_up(tenant, operation_id)
     }
 
+    fn probe(&self) -> StoreFuture<'_, ()> {
+        self.inner.probe()
+    }
+
+    fn stats(&self) -> StoreFuture<'_, LedgerStats> {
+        self.inner.stats()
+    }
+
     fn list(&self, query: ListQuery) -> StoreFuture<'_, Page> {
         self.inner.list(query)
     }
@@ -91,6 +100,22 @@ impl Store for HeldStore {
     }
     fn audit(&self, key: OperationKey) -> StoreFuture<'_, Vec<AuditEvent>> {
         self.inner.audit(key)
+    }
+
+    fn retention(&self) -> StoreFuture<'_, RetentionState> {
+        self.inner.retention()
+    }
+
+    fn purge(&self, purge: Purge) -> StoreFuture<'_, Purged> {
+        self.inner.purge(purge)
+    }
+
+    fn count_due(&self, purge: Purge) -> StoreFuture<'_, Purged> {
+        self.inner.count_due(purge)
+    }
+
+    fn confirm_clock(&self, who: &str) -> StoreFuture<'_, RetentionState> {
+        self.inner.confirm_clock(who)
     }
 
     /// Left open, so that the test can look at it after the server has ended.

@@ -29,7 +29,7 @@ fn the_settings_in_force_are_shown_with_their_sources() {
     assert_eq!(line("file:"), ["file:", "none"]);
     assert!(!bench.data("").exists());
 
-    fs::create_dir(bench.data("")).expect("made");
+    bench.make_data_dir();
     let file = bench.data("counterfoil.toml");
     fs::write(&file, "store = \"sqlite\"\n").expect("written");
     let shown = json(&bench.run(&["config", "check", "--json"]).done().stdout);
@@ -66,6 +66,40 @@ fn every_mistake_is_told_at_once() {
     let told = json(&ended.stdout);
     assert_eq!(told["usable"], false);
     assert_eq!(told["problems"].as_array().map(Vec::len), Some(3), "{told}");
+}
+
+#[test]
+fn lifetimes_that_hardly_are_meant_are_warned_of() {
+    // Promise: a combination that is allowed and surprising is told once, and stops nothing.
+    let bench = Bench::new().with_env("COUNTERFOIL_LIFETIMES_STATE", "2h");
+    for arguments in [&["config", "check"][..], &["serve", "--stdio"]] {
+        let told = bench.run(arguments).done().stderr;
+        assert_eq!(told.matches("warning: ").count(), 1, "{told}");
+        assert!(told.contains("lifetimes.state (2h) is longer than lifetimes.authority (1h)"));
+    }
+    let told = bench.run(&["config", "check", "--json", "--lifetimes-retention", "1h"]).done();
+    assert_eq!(told.stderr, "");
+    assert_eq!(json(&told.stdout)["warnings"].as_array().map(Vec::len), Some(1));
+    let told = bench.run(&["config", "check", "--lifetimes-state", "1h"]).done();
+    assert_eq!(told.stderr, "");
+}
+
+#[test]
+fn settings_that_lead_nowhere_are_no_good_settings() {
+    // Promise: where nothing says where the ledger is, the check says so, as a start would.
+    let nowhere = |bench: Bench| {
+        bench
+            .with_env("COUNTERFOIL_DATA_DIR", "")
+            .with_env("HOME", "")
+            .with_env("XDG_DATA_HOME", "")
+    };
+    let empty = nowhere(Bench::new()).run(&["config", "check"]).failed(2);
+    assert!(empty.stderr.contains("the path is empty"), "{}", empty.stderr);
+    let lost = nowhere(Bench::new()).without_env("COUNTERFOIL_DATA_DIR");
+    let refused = lost.run(&["config", "check"]).failed(2);
+    assert!(refused.stderr.contains("no data directory"), "{}", refused.stderr);
+    let memory = lost.run(&["config", "check", "--store", "memory"]).done();
+    assert!(memory.stdout.contains("data_dir"), "{}", memory.stdout);
 }
 
 #[test]

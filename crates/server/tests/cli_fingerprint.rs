@@ -12,7 +12,7 @@ const VECTORS: &str = include_str!("../../core/tests/data/fingerprint-strict-v1.
 /// A bench whose scratch directory holds the vectors' key, and the key's path.
 fn bench_with_key(key_hex: &str) -> (Bench, String) {
     let bench = Bench::new();
-    fs::create_dir(bench.data("")).expect("made");
+    bench.make_data_dir();
     let file = bench.data("test.key");
     fs::write(&file, format!("{key_hex}\n")).expect("written");
     let path = file.to_str().expect("UTF-8").to_owned();

@@ -60,7 +60,7 @@ fn bad_key_files_are_refused_with_the_command_that_mends_them() {
 fn every_bad_setting_is_named_before_anything_is_made() {
     // Promise: deadlines that are not finite, and all other bad settings, stop a command at once.
     let bench = Bench::new();
-    fs::create_dir(bench.data("")).expect("made");
+    bench.make_data_dir();
     fs::write(
         bench.data("counterfoil.toml"),
         "lock_wiat = 1\n[lifetimes]\nstate = nan\nauthority = inf\nretention = 0\n",
@@ -95,11 +95,33 @@ fn directories_that_cannot_hold_a_ledger_are_refused() {
 }
 
 #[test]
+fn directories_that_others_can_change_are_refused() {
+    // Promise: whoever shares a directory with others is told so, by every command that uses it.
+    let bench = Bench::new();
+    bench.run(&["key", "generate"]).done();
+    for dir in [bench.data(""), bench.data("keys")] {
+        let mode = |mode| fs::set_permissions(&dir, fs::Permissions::from_mode(mode)).expect("set");
+        for shared in [0o777, 0o770] {
+            mode(shared);
+            for arguments in [&["serve", "--stdio"][..], &["key", "list"], &["key", "generate"]] {
+                let refused = bench.run(arguments).failed(1);
+                let remedy = format!("chmod 700 {}", dir.display());
+                assert!(refused.stderr.contains(&remedy), "{arguments:?} {}", refused.stderr);
+            }
+        }
+        for private in [0o755, 0o700] {
+            mode(private);
+            bench.run(&["key", "list"]).done();
+        }
+    }
+}
+
+#[test]
 fn a_directory_without_write_permission_is_refused() {
     // Promise: wrong permissions are told as such, to a user whom they bind.
     let bench = Bench::new();
     let dir = bench.data("");
-    fs::create_dir(&dir).expect("made");
+    bench.make_data_dir();
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o555)).expect("set");
     let refused = bench.run_unprivileged(&["key", "generate"]).failed(1);
     assert!(refused.stderr.contains("cannot be written"), "{}", refused.stderr);

@@ -137,6 +137,85 @@ fn an_operator_settles_what_a_dead_server_left_behind() {
 }
 
 #[test]
+fn a_decision_needs_no_variable() {
+    // Promise: in a container without USER a person can decide too, and an operation that is not
+    // there is told before anything else.
+    let bench = bench_with(Arc::new(AnHourAgo)).without_env("USER");
+    let resolve = |id| bench.run(&["operation", "resolve", id, "--applied", "--reason", "looked"]);
+    let absent = resolve("nowhere").failed(1);
+    assert!(absent.stderr.contains("It proves nothing"), "{}", absent.stderr);
+    resolve("half").done();
+    let shown = json(&bench.run(&["operation", "show", "half", "--json"]).done().stdout);
+    let last = shown["audit"].as_array().expect("a list").last().expect("an event").clone();
+    assert!(last["who"].as_str().is_some_and(|who| !who.trim().is_empty()), "{last}");
+}
+
+#[test]
+fn a_lock_that_another_process_holds_is_told_to_whoever_starts() {
+    // Promise: nobody who has sent no operation is told to send one again: the file, the wait and
+    // the two remedies are named.
+    let bench = bench_with(Arc::new(AnHourAgo)).with_env("COUNTERFOIL_LOCK_WAIT", "0");
+    // A key that the ledger does not know yet makes the start write.
+    bench.run(&["key", "generate"]).done();
+    let ledger = bench.data(LEDGER_FILE);
+    let holder = rusqlite::Connection::open(&ledger).expect("opened");
+    holder.execute_batch("BEGIN IMMEDIATE").expect("held");
+    for arguments in [
+        &["serve", "--stdio"][..],
+        &["operation", "resolve", "half", "--applied", "--reason", "looked"],
+    ] {
+        let refused = bench.run(arguments).failed(1);
+        for words in [
+            format!("the ledger {} is locked", ledger.display()),
+            "write lock for over 0 ms; nothing was written".into(),
+            "stop that process, or wait longer for it (--lock-wait".into(),
+        ] {
+            assert!(refused.stderr.contains(&words), "{words}\n{}", refused.stderr);
+        }
+        assert!(!refused.stderr.contains("same operation"), "{}", refused.stderr);
+    }
+}
+
+#[test]
+fn a_check_names_operations_as_their_callers_do() {
+    // Promise: what `store check` finds can be looked up, by people and by programs.
+    let bench = bench_with(Arc::new(AnHourAgo));
+    let ledger = bench.data(LEDGER_FILE);
+    let file = ledger.to_str().expect("UTF-8");
+    let sound = json(&bench.run(&["store", "check", file, "--json"]).done().stdout);
+    assert_eq!(
+        (&sound["operationsCount"], &sound["operations"]),
+        (&2.into(), &Json::Array(vec![]))
+    );
+    let connection = rusqlite::Connection::open(&ledger).expect("opened");
+    connection
+        .execute_batch("DROP TRIGGER issues_stays_on_delete; DELETE FROM issues WHERE id = 1")
+        .expect("deleted");
+    drop(connection);
+    let words = "the row that operation `whole` of the tenant `local` made is gone; see \
+                 `counterfoil operation show whole`";
+    let told = bench.run(&["store", "check", file]);
+    assert_eq!((told.code, told.stderr.as_str()), (Some(1), ""));
+    assert!(told.stdout.contains(&format!("PROBLEM: {words}\n")), "{}", told.stdout);
+    let told = json(&bench.run(&["store", "check", file, "--json"]).stdout);
+    assert_eq!(
+        (&told["problems"][0], &told["damagedRecords"]),
+        (&words.into(), &Json::Array(vec![]))
+    );
+    let found = &told["operations"][0];
+    assert_eq!((&found["operationId"], &found["tenant"]), (&"whole".into(), &"local".into()));
+    assert_eq!(
+        (&found["key"].as_str().map(str::len), &found["problem"]),
+        (&Some(36), &words.into())
+    );
+    let absent = bench.run(&["store", "check", "no.db"]).failed(1);
+    assert!(absent.stderr.contains("there is no file at no.db: give a ledger's file"));
+    let directory = bench.run(&["store", "check", "data"]).failed(1);
+    assert!(directory.stderr.contains("data is a directory"), "{}", directory.stderr);
+    assert!(directory.stderr.contains("data/ledger.db"), "{}", directory.stderr);
+}
+
+#[test]
 fn a_live_owner_is_not_overruled() {
     // Promise: while a server may still be at work on an operation, no operator can settle it.
     let bench = bench_with(Arc::new(SystemClock));

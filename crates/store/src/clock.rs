@@ -7,6 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use counterfoil_core::time::Timestamp;
 
+use crate::retention::clock::Reading;
+
 /// Wall and boot time. Production uses [`SystemClock`]; the fault lab hands in fixed ones.
 pub trait Clock: Debug + Send + Sync + 'static {
     /// The wall clock. It may jump in either direction.
@@ -15,6 +17,12 @@ pub trait Clock: Debug + Send + Sync + 'static {
     /// Time since an arbitrary point before the process began, suspended time included. It only
     /// grows.
     fn since_boot(&self) -> Duration;
+
+    /// Names the point that [`since_boot`](Self::since_boot) counts from, so that another process
+    /// knows whether it counts from the same one. `None`: that cannot be known.
+    fn boot(&self) -> Option<[u8; 16]> {
+        None
+    }
 }
 
 /// The machine's clocks.
@@ -35,6 +43,12 @@ impl Clock for SystemClock {
         let now = rustix::time::clock_gettime(id);
         let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
         Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or(0))
+    }
+
+    #[cfg(target_os = "linux")]
+    fn boot(&self) -> Option<[u8; 16]> {
+        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        uuid::Uuid::parse_str(text.trim()).ok().map(uuid::Uuid::into_bytes)
     }
 }
 
@@ -75,13 +89,32 @@ pub(crate) struct SharedMark {
     /// The mark, and where the boot-time clock stood when it was read.
     known: Mutex<(Timestamp, Duration)>,
     horizon_ms: AtomicI64,
+    boot: [u8; 16],
+    /// What the clocks showed when the ledger was opened.
+    opened: Reading,
 }
 
 impl SharedMark {
     pub(crate) fn new(clock: Arc<dyn Clock>, high_water: Timestamp, horizon: Timestamp) -> Self {
-        let read_at = clock.since_boot();
+        let since_boot = clock.since_boot();
+        // Without a name of the boot, this opening is one of its own.
+        let boot = clock.boot().unwrap_or_else(|| {
+            let mut own = [0; 16];
+            getrandom::fill(&mut own)
+                .expect("the system has randomness; without it nothing is safe");
+            own
+        });
+        let wall = clock.wall();
+        let opened = Reading { ledger: wall.max(high_water), wall, since_boot, boot };
         let horizon_ms = AtomicI64::new(horizon.as_ms());
-        Self { clock, known: Mutex::new((high_water, read_at)), horizon_ms }
+        Self { clock, known: Mutex::new((high_water, since_boot)), horizon_ms, boot, opened }
+    }
+
+    /// All clocks now, and as they were when the ledger was opened.
+    pub(crate) fn readings(&self) -> (Reading, Reading) {
+        let since_boot = self.clock.since_boot();
+        let (wall, ledger) = (self.clock.wall(), self.now());
+        (Reading { ledger, wall, since_boot, boot: self.boot }, self.opened)
     }
 
     /// Takes note of the ledger's horizon.

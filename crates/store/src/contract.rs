@@ -16,6 +16,7 @@ use counterfoil_core::time::Timestamp;
 use crate::effect::LocalEffect;
 use crate::error::StoreError;
 use crate::listing::{KeyUsage, ListQuery, Page};
+use crate::retention::{Purge, Purged, RetentionState};
 
 /// The future of a store's answer.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
@@ -121,6 +122,47 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// # Errors
     /// [`StoreError`] if the store could not be read.
     fn audit(&self, key: OperationKey) -> StoreFuture<'_, Vec<AuditEvent>>;
+
+    /// Commits the ledger's time in a transaction like that of any fresh call, and nothing else:
+    /// proves that a write would be committed now.
+    ///
+    /// # Errors
+    /// What a fresh call would get.
+    fn probe(&self) -> StoreFuture<'_, ()>;
+
+    /// Counts and sizes for operators. Never writes.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store could not be read.
+    fn stats(&self) -> StoreFuture<'_, LedgerStats>;
+
+    /// How retention stands. Writes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store could not be read.
+    fn retention(&self) -> StoreFuture<'_, RetentionState>;
+
+    /// Looks at the clocks, moves the horizon, and purges one batch in one transaction: results
+    /// whose retention has ended, and tombstones below the horizon. Nothing is purged while the
+    /// clock is stopped. A purge is upkeep and no step of an operation: it leaves a count in the
+    /// ledger and no audit event.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store failed; whatever is left is purged by the next call.
+    fn purge(&self, purge: Purge) -> StoreFuture<'_, Purged>;
+
+    /// Counts what purging to the end would purge now. Writes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store could not be read.
+    fn count_due(&self, purge: Purge) -> StoreFuture<'_, Purged>;
+
+    /// Takes an operator's word that the ledger's time is right: purges go on by it. Who said so,
+    /// and when, stays on record.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store failed; saying it again is safe.
+    fn confirm_clock(&self, who: &str) -> StoreFuture<'_, RetentionState>;
 
     /// Stops taking commands, commits what is queued, and closes. Later calls get
     /// [`StoreError::Closed`].
@@ -247,6 +289,24 @@ pub struct LedgerInfo {
     pub has_operations: bool,
     /// The numbers of the keys that it was used with.
     pub key_ids: Vec<u32>,
+}
+
+/// Counts and sizes of a ledger.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LedgerStats {
+    /// Operations that are in progress or in doubt, in count. A large ledger is counted in parts, so
+    /// it may be some looks old.
+    pub unsettled: u64,
+    /// Transactions that this process has committed, in count.
+    pub commits: u64,
+    /// Commands that were in them, in count.
+    pub committed_commands: u64,
+    /// Commands in the largest of them, in count.
+    pub largest_batch: u64,
+    /// Bytes of the ledger's file.
+    pub file_bytes: u64,
+    /// Bytes of the log beside it, which a later checkpoint writes back.
+    pub log_bytes: u64,
 }
 
 /// One line of an operation's audit trail. It holds no argument and no result.

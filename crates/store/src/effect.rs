@@ -104,6 +104,9 @@ pub struct EffectRow {
 }
 
 /// Why an effect did not happen. In both cases nothing of it is left.
+///
+/// The words go to the caller, and those of a later step into the audit trail: they must hold no
+/// argument's value. The same goes for the words of `RAISE` in an embedder's triggers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EffectError {
     /// The request is not acceptable, and never will be as it stands.

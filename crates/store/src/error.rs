@@ -64,6 +64,22 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// One word for logs, which hold none of an effect's own words.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Busy { .. } => "busy",
+            Self::Full { .. } => "disk_full",
+            Self::Io { .. } => "io",
+            Self::CommitUnknown => "commit_unknown",
+            Self::EffectFailed { .. } => "effect_failed",
+            Self::EffectPanicked => "effect_panicked",
+            Self::Quarantined { .. } => "quarantined",
+            Self::Refused(_) => "refused",
+            Self::Closed => "closed",
+        }
+    }
+
     /// What the caller of an operation may do next.
     #[must_use]
     pub const fn retry(&self) -> Retry {

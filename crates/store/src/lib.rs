@@ -12,6 +12,7 @@ pub mod error;
 mod keys;
 pub mod listing;
 pub mod memory;
+pub mod retention;
 pub mod sqlite;
 mod steps;
 #[cfg(test)]
@@ -25,8 +26,8 @@ extern crate self as counterfoil_store;
 
 pub use clock::{Clock, SystemClock};
 pub use contract::{
-    Answer, AuditEvent, Committed, Finish, LedgerInfo, Resolve, Resolved, Store, StoreFuture,
-    Submission,
+    Answer, AuditEvent, Committed, Finish, LedgerInfo, LedgerStats, Resolve, Resolved, Store,
+    StoreFuture, Submission,
 };
 pub use effect::{
     Column, ColumnKind, Completion, EffectContext, EffectError, EffectRow, EffectTx, LocalEffect,
@@ -35,4 +36,5 @@ pub use effect::{
 pub use error::{OpenRefused, StoreError};
 pub use listing::{Cursor, KeyUsage, ListQuery, Page};
 pub use memory::{MemoryOptions, MemoryStore};
+pub use retention::{ClockConfirmed, ClockJump, Purge, Purged, RetentionState};
 pub use sqlite::{SqliteOptions, SqliteStore};

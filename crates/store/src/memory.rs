@@ -3,6 +3,7 @@
 
 mod ledger;
 mod list;
+mod purge;
 mod rows;
 
 use std::path::PathBuf;
@@ -15,12 +16,14 @@ use counterfoil_core::time::Timestamp;
 
 use crate::clock::{Clock, SharedMark, SystemClock};
 use crate::contract::{
-    AuditEvent, Committed, Finish, LedgerInfo, Resolve, Resolved, Store, StoreFuture, Submission,
+    AuditEvent, Committed, Finish, LedgerInfo, LedgerStats, Resolve, Resolved, Store, StoreFuture,
+    Submission,
 };
 use crate::effect::TableSpec;
 use crate::error::{OpenRefused, StoreError};
 use crate::keys::checks;
 use crate::listing::{KeyUsage, ListQuery, Page};
+use crate::retention::{Purge, Purged, RetentionState};
 use crate::tables::Tables;
 use ledger::Ledger;
 
@@ -166,6 +169,40 @@ impl Store for MemoryStore {
 
     fn audit(&self, key: OperationKey) -> StoreFuture<'_, Vec<AuditEvent>> {
         Box::pin(async move { self.with(|ledger, _| Ok(ledger.audit(key))) })
+    }
+
+    fn probe(&self) -> StoreFuture<'_, ()> {
+        Box::pin(async move {
+            self.with(|_, mark| {
+                mark.raise(mark.now());
+                Ok(())
+            })
+        })
+    }
+
+    fn stats(&self) -> StoreFuture<'_, LedgerStats> {
+        Box::pin(async move {
+            self.with(|ledger, _| {
+                Ok(LedgerStats { unsettled: ledger.unsettled_count(), ..LedgerStats::default() })
+            })
+        })
+    }
+
+    fn retention(&self) -> StoreFuture<'_, RetentionState> {
+        Box::pin(async move { self.with(|ledger, mark| Ok(ledger.retention(mark))) })
+    }
+
+    fn purge(&self, purge: Purge) -> StoreFuture<'_, Purged> {
+        Box::pin(async move { self.with(|ledger, mark| Ok(ledger.purge(&purge, mark))) })
+    }
+
+    fn count_due(&self, purge: Purge) -> StoreFuture<'_, Purged> {
+        Box::pin(async move { self.with(|ledger, mark| Ok(ledger.count_due(&purge, mark))) })
+    }
+
+    fn confirm_clock(&self, who: &str) -> StoreFuture<'_, RetentionState> {
+        let who = who.to_owned();
+        Box::pin(async move { self.with(|ledger, mark| Ok(ledger.confirm_clock(&who, mark))) })
     }
 
     fn close(&self) -> StoreFuture<'_, ()> {

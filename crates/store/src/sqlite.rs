@@ -9,9 +9,14 @@ mod commands;
 mod connection;
 mod create;
 mod declared;
+mod due;
 mod effects;
 mod faults;
+<<<<<<< HEAD
 mod gather;
+=======
+mod findings;
+>>>>>>> main
 mod guard;
 mod key_usage;
 mod keys;
@@ -22,17 +27,21 @@ mod notes;
 mod open;
 mod options;
 mod pace;
+mod purge;
 mod readers;
 mod recall;
 mod reserve;
+mod retention;
 mod rows;
+mod stats;
 #[cfg(test)]
 mod tests;
+mod upkeep;
 mod writer;
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use counterfoil_core::fingerprint::KeyRing;
@@ -41,19 +50,24 @@ use counterfoil_core::observation::Snapshot;
 use counterfoil_core::time::Timestamp;
 use tokio::sync::{oneshot, watch};
 
-pub use check::{CheckReport, check};
+pub use check::check;
+pub use findings::{CheckRefused, CheckReport, OperationProblem};
 pub use options::SqliteOptions;
 
 use crate::clock::SharedMark;
 use crate::contract::{
-    AuditEvent, Committed, Finish, LedgerInfo, Resolve, Resolved, Store, StoreFuture, Submission,
+    AuditEvent, Committed, Finish, LedgerInfo, LedgerStats, Resolve, Resolved, Store, StoreFuture,
+    Submission,
 };
 use crate::error::StoreError;
 use crate::keys::checks;
 use crate::listing::{KeyUsage, ListQuery, Page};
+use crate::retention::{Purge, Purged, RetentionState};
 use commands::{Command, Done};
+use due::Place;
 use notes::CancelNote;
 use readers::{Question, READER_COUNT, READER_WAIT, ReadThread};
+use stats::{Counts, Round};
 use writer::{Job, Writer};
 
 /// The version of the ledger's schema that this library makes and knows.
@@ -91,8 +105,12 @@ pub struct SqliteStore {
     /// `None` once it is closed.
     queues: Mutex<Option<Queues>>,
     writer: Mutex<Option<JoinHandle<()>>>,
+    counts: Arc<Counts>,
+    round: Mutex<Round>,
     /// Closed when the writer, the last thread to end, has ended.
     ended: watch::Receiver<()>,
+    /// How far the tombstones were looked through.
+    place: Mutex<Place>,
 }
 
 #[derive(Debug)]
@@ -133,6 +151,7 @@ impl SqliteStore {
         }
         let backend_id = opened.row.backend_id.clone();
         let mut writer = Writer::new(opened.session, backend_id.clone(), options.lock_wait);
+        let counts = writer.counts();
         let writer = spawn("counterfoil-write", &path, move || {
             writer.run(&job_queue);
             // The connection that closes last writes the log back and removes it; two that close
@@ -149,7 +168,10 @@ impl SqliteStore {
             mark,
             queues: Mutex::new(Some(Queues { jobs, questions })),
             writer: Mutex::new(Some(writer)),
+            counts,
+            round: Mutex::default(),
             ended,
+            place: Mutex::default(),
         })
     }
 
@@ -183,6 +205,10 @@ impl SqliteStore {
     ) -> Result<(), StoreError> {
         let queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         send(queues.as_ref().ok_or(StoreError::Closed)?)
+    }
+
+    fn lock_round(&self) -> MutexGuard<'_, Round> {
+        self.round.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The threads work off their queues and end.
@@ -266,6 +292,42 @@ impl Store for SqliteStore {
 
     fn audit(&self, key: OperationKey) -> StoreFuture<'_, Vec<AuditEvent>> {
         Box::pin(self.read(move |reply| Question::Audit { key, reply }))
+    }
+
+    fn probe(&self) -> StoreFuture<'_, ()> {
+        Box::pin(async move { self.write(Command::Probe).await.map(|_| ()) })
+    }
+
+    fn stats(&self) -> StoreFuture<'_, LedgerStats> {
+        Box::pin(async move {
+            let after = self.lock_round().after();
+            let behind = after.clone();
+            let slice = self.read(|reply| Question::Slice { after: behind, reply }).await?;
+            let unsettled = self.lock_round().add(&after, slice);
+            Ok(self.counts.with_sizes(&self.path, unsettled))
+        })
+    }
+
+    fn retention(&self) -> StoreFuture<'_, RetentionState> {
+        Box::pin(self.retention_state())
+    }
+
+    fn purge(&self, purge: Purge) -> StoreFuture<'_, Purged> {
+        Box::pin(self.purge_batch(purge))
+    }
+
+    fn count_due(&self, purge: Purge) -> StoreFuture<'_, Purged> {
+        Box::pin(self.count_all_due(purge))
+    }
+
+    fn confirm_clock(&self, who: &str) -> StoreFuture<'_, RetentionState> {
+        let who = who.to_owned();
+        Box::pin(async move {
+            match self.write(Command::ConfirmClock(who)).await? {
+                Done::Upkeep(upkeep) => Ok(upkeep.state(&self.mark)),
+                other => unreachable!("a confirmation comes to the upkeep, not {other:?}"),
+            }
+        })
     }
 
     fn close(&self) -> StoreFuture<'_, ()> {

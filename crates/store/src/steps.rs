@@ -6,7 +6,7 @@ use std::time::Duration;
 use counterfoil_core::admission::{Admitted, Authority};
 use counterfoil_core::identity::BootId;
 use counterfoil_core::limits::{MAX_NOTE_BYTES, MAX_RESULT_BYTES, OWNER_LEASE};
-use counterfoil_core::observation::EffectSeen;
+use counterfoil_core::observation::{EffectSeen, row_is_missing};
 use counterfoil_core::operation::{Event, Phase, State, Transition, Verdict, step};
 use counterfoil_core::record::{EffectRef, Owner, Record, Resolution, StoredResult};
 use counterfoil_core::refusal::Refusal;
@@ -74,6 +74,26 @@ impl Kept {
         self.record.result = Some(result);
         self.record.settled_at = Some(now);
         self.record.retention_ends_at = Some(now.plus(self.retention));
+    }
+
+    /// Whether the retention of a settled operation has ended. What is unfinished or in doubt never
+    /// expires.
+    pub(crate) fn has_expired(&self, until: Timestamp) -> bool {
+        self.record.state.is_terminal()
+            && self.record.retention_ends_at.is_some_and(|end| end <= until)
+    }
+
+    /// Forgets the result. Identity and digests stay.
+    pub(crate) fn purge(&mut self) {
+        self.record.result = None;
+        self.record.purged = true;
+    }
+
+    /// Whether the whole record may be forgotten, since its ID will be refused by its own time.
+    pub(crate) fn is_forgettable(&self, until: Timestamp, horizon: Timestamp) -> bool {
+        self.has_expired(until)
+            && self.record.operation_id.embedded_time().is_some_and(|time| time < horizon)
+            && self.record.created_at < horizon
     }
 
     /// Whether this run still owns the unfinished rest. Equality of the fence decides, not time: a
@@ -145,6 +165,14 @@ pub(crate) fn first_step(event: Event) -> Transition {
 pub(crate) fn last_step(record: &Record, event: Event) -> Transition {
     step(Some(record.state), event)
         .expect("may_finish() saw FirstCommit, which each of the finishing events leaves")
+}
+
+/// The answer to a repeated request: the stored result, as long as the effect's row stands.
+pub(crate) fn replay(record: Record, seen: EffectSeen) -> Answer {
+    if row_is_missing(&record, seen) {
+        return Answer::Refused(Refusal::effect_missing(record.operation_id));
+    }
+    Answer::Replayed(Box::new(record))
 }
 
 /// The answer to a finish that came too late, by what the record is now.

@@ -55,6 +55,7 @@ macro_rules! conformance {
                 an_owner_is_left_to_work
                 a_row_that_stands_needs_a_proof_against_it
                 a_row_that_is_gone_was_not_applied
+                a_settled_row_that_is_gone_is_not_replayed
                 what_is_settled_stays_settled
                 nothing_is_made_of_nothing
             );
@@ -78,6 +79,16 @@ macro_rules! conformance {
                 a_clock_set_ahead_and_back_turns_no_time_back
                 time_goes_on_at_its_pace_behind_a_slow_clock
                 reading_moves_no_time
+                a_probe_proves_a_commit_and_the_counts_tell_what_is_open
+            );
+            case!($factory: retention:
+                a_result_goes_and_its_tombstone_stays
+                what_is_not_settled_never_expires
+                a_tombstone_goes_only_if_its_id_tells_its_age
+                a_purge_is_done_in_bounded_steps
+                a_clock_a_year_ahead_and_back_purges_nothing
+                the_horizon_follows_time_that_passed
+                counting_writes_nothing
             );
             case!($factory: concurrency:
                 of_many_callers_with_one_id_one_makes_the_effect

@@ -282,7 +282,7 @@ async fn check_history(history: &[Act]) {
     let report = counterfoil_store::sqlite::check(&sqlite.options.path).expect("a ledger");
     // A row that another effect deleted is a lost effect to the check, and here it is meant.
     let meant = |problem: &String| {
-        problem.ends_with("made is gone")
+        problem.contains("made is gone; see ")
             && history.iter().any(|a| matches!(a, Act::DeleteTag { .. }))
     };
     assert!(report.problems.iter().all(meant), "{report:?}");

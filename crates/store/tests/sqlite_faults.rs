@@ -13,7 +13,8 @@ use counterfoil_core::operation::State;
 use counterfoil_core::refusal::Retry;
 use counterfoil_store::sqlite::check;
 use counterfoil_store::{
-    Answer, EffectError, EffectTx, Finish, SqlValue, SqliteOptions, SqliteStore, Store, StoreError,
+    Answer, Completion, EffectContext, EffectError, EffectTx, Finish, LocalEffect, SqlValue,
+    SqliteOptions, SqliteStore, Store, StoreError,
 };
 use rusqlite::Connection;
 use suite::Bench;
@@ -557,4 +558,42 @@ fn dropping_the_store_keeps_what_was_handed_over() {
     drop(store);
     assert!(!directory.path().join("l-wal").exists(), "the log is written back");
     assert_eq!(check(&options.path).expect("a ledger").operations_count, 50);
+}
+
+/// An effect whose own end panics, wherever its last owner drops it.
+#[derive(Debug)]
+struct EndsBadly;
+
+impl LocalEffect for EndsBadly {
+    fn apply(
+        &self,
+        tx: &mut dyn EffectTx,
+        context: &EffectContext<'_>,
+    ) -> Result<Completion, EffectError> {
+        note("body").apply(tx, context)
+    }
+}
+
+impl Drop for EndsBadly {
+    fn drop(&mut self) {
+        panic!("an effect's own panic, which this test is about");
+    }
+}
+
+#[tokio::test]
+async fn an_effect_that_panics_at_its_own_end_does_not_close_the_ledger() {
+    // Promise: no effect takes the ledger from the others.
+    let bench = Bed::new();
+    bench.store.submit(call("op-1").with(EndsBadly)).await.expect("commits");
+    bench.fresh(&call("op-2"), &note("body")).await;
+}
+
+#[tokio::test]
+async fn the_words_of_a_failed_statement_hold_no_value() {
+    // Promise: SQLite's words go into audit events and errors, so they hold no argument.
+    let bench = bed(|o| o.schema = Some("CREATE VIRTUAL TABLE found USING fts5 (text);".into()));
+    let sql = "SELECT text FROM found WHERE found MATCH ?1";
+    let effect = run(|tx| tx.sql().expect("SQL").query_row(sql, &["s3cret:x".into()]).map(drop));
+    let error = bench.submit(&call("op-1"), &effect).await.expect_err("no such column");
+    assert!(!error.to_string().contains("s3cret"), "{error}");
 }

@@ -11,9 +11,10 @@ use std::time::Duration;
 use counterfoil_core::identity::BackendId;
 use counterfoil_core::observation::Snapshot;
 use counterfoil_core::time::Timestamp;
-use counterfoil_store::sqlite::{CheckReport, check};
+use counterfoil_store::sqlite::{CheckRefused, CheckReport, OperationProblem, check};
 use counterfoil_store::{
-    Column, ColumnKind, OpenRefused, SqliteOptions, SqliteStore, Store, StoreError, TableSpec,
+    Answer, Column, ColumnKind, OpenRefused, SqliteOptions, SqliteStore, Store, StoreError,
+    TableSpec,
 };
 use rusqlite::Connection;
 use suite::calls::{call, ring};
@@ -144,7 +145,6 @@ fn what_cannot_be_opened_says_why() {
     let options = SqliteOptions { create: false, ..SqliteOptions::new(&path) };
     assert_eq!(refused(&options), OpenRefused::Absent { path: path.clone() });
     assert_eq!(files(directory.path()), []);
-    assert_eq!(check(&path), Err(OpenRefused::Absent { path: path.clone() }));
 
     let nowhere = SqliteOptions::new(directory.path().join("missing").join("ledger.db"));
     assert!(matches!(refused(&nowhere), OpenRefused::NotWritable { .. }));
@@ -200,9 +200,10 @@ fn a_newer_schema_opens_only_what_it_allows() {
     assert!(check(&options.path).expect("compatible").is_sound());
     set(9, 5);
     let expected =
-        OpenRefused::Schema { path: options.path.clone(), version: 9, min_compatible: 5, known: 1 };
+        OpenRefused::Schema { path: options.path.clone(), version: 9, min_compatible: 5, known: 2 };
     assert_eq!(refused(&options), expected);
-    assert_eq!(check(&options.path), Err(expected.clone()));
+    let unchecked = check(&options.path).expect_err("of a newer schema");
+    assert!(matches!(unchecked, CheckRefused::Schema { version: 9, .. }), "{unchecked}");
     assert!(expected.to_string().contains("use a newer counterfoil"), "{expected}");
 }
 
@@ -363,6 +364,78 @@ async fn whatever_is_wrong_is_found() {
 }
 
 #[tokio::test]
+async fn a_finding_bears_the_names_that_its_caller_knows() {
+    // Promise: an operator who reads a check can look the operation up: its ID and tenant stand in
+    // the words, and beside the ledger's own key for programs.
+    let cases = [
+        (
+            "DELETE FROM tags",
+            "the row that operation `begun` of the tenant `local` made is gone; see \
+             `counterfoil operation show begun`",
+            Some("begun"),
+        ),
+        (
+            "UPDATE operations SET fence = 3 WHERE state = 1",
+            "operation `whole` of the tenant `local` is damaged: row_check: is not the digest of \
+             the row; see `counterfoil operation show whole`",
+            Some("whole"),
+        ),
+        (
+            "UPDATE operations SET operation_id = x'ff' WHERE state = 1",
+            "is damaged: operation_id: is not UTF-8",
+            None,
+        ),
+    ];
+    for (tamper, expected, id) in cases {
+        let bench = used().await;
+        let path = &bench.factory.options.path;
+        let connection = Connection::open(path).expect("opens");
+        assert!(connection.execute(tamper, []).expect(tamper) > 0, "{tamper}");
+        drop(connection);
+        let report = check(path).expect("a ledger");
+        let named = |id: Option<&str>| {
+            let of_id = |o: &&OperationProblem| o.operation_id.as_ref().map(|i| i.as_str()) == id;
+            report.operations.iter().find(of_id).expect("listed").clone()
+        };
+        let found = named(id);
+        assert!(report.problems.contains(&found.problem), "{report:?}");
+        assert!(found.problem.contains(expected), "{found:?}");
+        assert_eq!(found.tenant.expect("read").as_str(), "local");
+        assert_eq!(found.key.len(), 36);
+        let damaged = report.damaged_records.contains(&found.key);
+        assert_eq!(damaged, expected.contains("damaged"), "{tamper}");
+    }
+}
+
+#[test]
+fn what_cannot_be_checked_says_what_to_give() {
+    // Promise: a path that is no ledger's is refused with a remedy for a check: nobody is told to
+    // move a file away or to start a server.
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| directory.path().join(name);
+    fs::write(at("text"), "hello, world").expect("writes");
+    fs::write(at("empty"), "").expect("writes");
+    Connection::open(at("other"))
+        .and_then(|c| c.execute_batch("CREATE TABLE t (x)"))
+        .expect("made");
+    let cases = [
+        ("absent", "there is no file at", "for example DIR/ledger.db"),
+        (".", "is a directory", "ledger.db"),
+        ("text", "it is not a SQLite database", "restore a backup"),
+        ("empty", "it is empty", "restore a backup"),
+        ("other", "not a Counterfoil ledger", "restore a backup"),
+    ];
+    for (name, rule, remedy) in cases {
+        let before = files(directory.path());
+        let words = check(at(name)).expect_err(name).to_string();
+        assert!(words.contains(rule) && words.contains(remedy), "{name}: {words}");
+        assert!(words.contains(&at(name).display().to_string()), "{name}: {words}");
+        assert!(!words.contains("move") && !words.contains("a server"), "{name}: {words}");
+        assert_eq!(files(directory.path()), before, "{name}");
+    }
+}
+
+#[tokio::test]
 async fn a_row_that_an_embedder_changed_later_is_a_note() {
     // Promise: what an embedder does to its own rows later is told, and is not damage.
     let bench = used().await;
@@ -373,6 +446,8 @@ async fn a_row_that_an_embedder_changed_later_is_a_note() {
     let report = check(path).expect("a ledger");
     assert!(report.is_sound(), "{report:?}");
     assert_eq!(report.notes.len(), 1);
+    assert!(report.notes[0].contains("changed later; see `counterfoil operation show "));
+    assert!(report.operations.is_empty());
 }
 
 #[tokio::test]
@@ -464,4 +539,32 @@ fn the_clock_of_a_copied_ledger_does_not_go_back() {
     assert_eq!(store.now(), Timestamp::from_ms(mark));
     clock.pass(Duration::from_secs(1));
     assert_eq!(store.now(), Timestamp::from_ms(mark + 1_000));
+}
+
+#[tokio::test]
+async fn a_damaged_index_opens_no_door_to_a_second_effect() {
+    // Promise: a flipped bit anywhere is seen before it makes an old ID new.
+    let mut bench = used().await;
+    let path = &bench.factory.options.path;
+    let key = call("whole").operation_id().index_key().bytes;
+    let mut bytes = fs::read(path).expect("readable");
+    let places: Vec<usize> =
+        (0..bytes.len() - 16).filter(|at| bytes[*at..*at + 16] == key).collect();
+    assert_eq!(places.len(), 2, "the row and the index");
+    let mut doubled = Vec::new();
+    for at in places {
+        bytes[at] ^= 1;
+        fs::write(path, &bytes).expect("written");
+        if let Ok(store) = SqliteStore::open(&bench.factory.options) {
+            bench.store = Arc::new(store);
+            let again = bench.submit(&call("whole"), &note("body")).await;
+            if matches!(again, Ok(Answer::Fresh(_))) {
+                doubled.push(at);
+            }
+            bench.store.close().await.expect("closes");
+        }
+        bytes[at] ^= 1;
+        fs::write(path, &bytes).expect("written");
+    }
+    assert!(doubled.is_empty(), "made a second effect: {doubled:?}");
 }

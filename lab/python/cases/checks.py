@@ -32,7 +32,7 @@ class LabTest(unittest.IsolatedAsyncioTestCase):
     def bench(self, *flags, name="bench"):
         """A new data directory."""
         folder = self.folder / name
-        folder.mkdir()
+        folder.mkdir(mode=0o700)
         return lab.Bench(folder, *flags)
 
     def check_applied(self, reply, operation_id, *, replayed=False, effect=1):

@@ -1,17 +1,20 @@
 //! A scripted MCP server over an in-memory pipe. It counts what arrives, does what the script
 //! says, and checks at each write that the identity was on disk before it.
 
+#![allow(dead_code, reason = "each test program uses its part of this")]
+
 pub(crate) mod script;
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use counterfoil_client::{Answers, ConnectError, Connection, Connector, Journal};
+use counterfoil_client::{Answers, ConnectError, Connection, Connector, Journal, Watcher};
 use serde_json::{Value, json};
 use tokio::io::{
     AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf,
 };
+use tokio::sync::watch;
 
 /// What the server does with one request.
 #[derive(Debug, Clone)]
@@ -22,6 +25,8 @@ pub(crate) enum Do {
     Die,
     /// Never replies.
     Hang,
+    /// Makes the watcher stop, and never replies.
+    Stop,
     /// Writes a line that is no reply, and then closes the connection.
     Garble,
     /// Asks by classic elicitation; then replies, errors or dies.
@@ -44,6 +49,25 @@ pub(crate) struct World {
     pub(crate) elicited: Vec<Value>,
     pub(crate) unsaved_writes_count: usize,
     pub(crate) writes_after_ask_count: usize,
+    pub(crate) stop: watch::Sender<bool>,
+}
+
+/// Stops when the server says so, and notes the further tries.
+#[derive(Debug)]
+pub(crate) struct Onlooker {
+    pub(crate) stop: watch::Receiver<bool>,
+    pub(crate) tries: Mutex<Vec<(u32, u32)>>,
+}
+
+impl Watcher for Onlooker {
+    async fn stopped(&self) {
+        let mut stop = self.stop.clone();
+        stop.wait_for(|stop| *stop).await.expect("the world outlives the call");
+    }
+
+    fn asks_again(&self, number: u32, most: u32) {
+        self.tries.lock().expect("not poisoned").push((number, most));
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -131,6 +155,10 @@ impl Session {
                 true
             }
             Do::Hang => true,
+            Do::Stop => {
+                self.world.lock().expect("not poisoned").stop.send_replace(true);
+                true
+            }
             Do::Die => false,
             Do::Garble => {
                 let _ = self.write.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":\n").await;

@@ -33,6 +33,7 @@ pub(crate) fn world(journal: &Path) -> World {
         elicited: Vec::new(),
         unsaved_writes_count: 0,
         writes_after_ask_count: 0,
+        stop: tokio::sync::watch::Sender::new(false),
     }
 }
 
@@ -168,6 +169,7 @@ pub(crate) fn word(reason: &LostReason) -> &'static str {
     match reason {
         LostReason::NoReply(_) => "no reply",
         LostReason::TimedOut => "timed out",
+        LostReason::Interrupted => "interrupted",
         LostReason::Error(_) => "error",
         LostReason::OtherOperation => "other operation",
         LostReason::InputMissing(_) => "input missing",

@@ -115,7 +115,7 @@ pub enum KeyError {
     )]
     NotHex { position: usize },
     #[error(
-        "the key has {digit_count} hexadecimal digits, an odd count; a byte is two digits: restore the digit that is missing"
+        "the key has {digit_count} digits; {} or more, an even number, are needed", 2 * MIN_KEY_BYTES
     )]
     OddDigits { digit_count: usize },
 }

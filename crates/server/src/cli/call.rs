@@ -1,22 +1,32 @@
 //! `counterfoil call`: calls one tool of a server, and survives a lost reply.
 
+mod pending;
 mod plan;
 mod report;
+mod screen;
 
 use std::ffi::OsString;
 use std::fmt;
-use std::io::Write;
-use std::path::PathBuf;
+use std::io::{self, IsTerminal as _, Write};
+use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use counterfoil_client::{
-    Call, ChildConnector, ConnectError, Connector, Consumer, Journal, NotSent, Question, Sent, Who,
+    Call, ChildConnector, ConnectError, Connector, Consumer, Journal, LostReason, NotSent, Outcome,
+    Question, Sent, Settled, Who,
 };
 use counterfoil_core::consumer::Expected;
 use counterfoil_core::time::Timestamp;
+use tokio_util::sync::CancellationToken;
 
 use super::exit::Exit;
+use crate::serve::shutdown_signal;
 use plan::{Plan, Target};
 use report::Report;
+use screen::Screen;
+
+const USAGE: &str = "counterfoil call [OPTIONS] <TOOL> -- <SERVER>...
+       counterfoil call --pending [--json] [--journal <FILE>]";
 
 const EXAMPLE: &str = "\
 Example: create an issue, and answer the question for its body
@@ -31,11 +41,21 @@ even that does not settle it, the exit code is 3 and the command that asks again
   counterfoil call get_operation_status --args '{\"operation_id\":\"...\"}' \\
       -- counterfoil serve --stdio
 
-This one only reads: it has no journal entry and no ID of its own.
+This one only reads: it has no journal entry and no ID of its own; but what it learns closes the
+call's entry.
+
+The journal is $XDG_STATE_HOME/counterfoil/calls.jsonl, without that variable
+~/.local/state/counterfoil/calls.jsonl, or what --journal names. Only its owner has access. It has
+the ID, the tool, the server's program and the time of each call, and what became of it; no
+arguments. `counterfoil call --pending` lists the calls whose outcome is still unknown.
+
+On SIGINT (Ctrl-C) and SIGTERM the command says what is known and ends: with 1 if nothing was sent,
+with 3 if the call may have been.
 
 Exit codes:
-  0    applied; the result is on stdout
-  1    not applied, applied in part, an error of the tool, or no session with the server
+  0    applied; the result is on stdout. With --pending: listed
+  1    not applied, applied in part, an error of the tool, or nothing was sent: no session with
+       the server, or interrupted
   2    bad input: arguments, answers, an unknown tool, or input that the tool still asks for
   3    the outcome is unknown: ask again, do not send again
   4    refused: conflict, expired, in progress, or no authority
@@ -46,10 +66,11 @@ and result; where there is one, also observation, refused, missing, doubt and ne
 
 /// Call one tool of an MCP server, once, and recover its result if the reply is lost.
 #[derive(Clone, clap::Args)]
-#[command(after_help = EXAMPLE)]
+#[command(after_help = EXAMPLE, override_usage = USAGE)]
 pub(super) struct CallArgs {
     /// The tool to call
-    pub tool: String,
+    #[arg(required_unless_present = "pending")]
+    pub tool: Option<String>,
     /// The tool's arguments, a JSON object; @FILE reads a file, - reads stdin
     #[arg(long = "args", value_name = "JSON", default_value = "{}")]
     pub arguments: String,
@@ -59,7 +80,8 @@ pub(super) struct CallArgs {
     /// The answer to a question of the tool, by the name of the form's field; repeatable
     #[arg(long = "answer", value_name = "KEY=TEXT")]
     pub answers: Vec<String>,
-    /// Where identities are saved [default: counterfoil/calls.jsonl in the XDG state directory]
+    /// Where identities are saved [default: $XDG_STATE_HOME/counterfoil/calls.jsonl, else
+    /// ~/.local/state/counterfoil/calls.jsonl]
     #[arg(long, value_name = "FILE")]
     pub journal: Option<PathBuf>,
     /// Your principal; an account for another one is then not believed
@@ -69,11 +91,15 @@ pub(super) struct CallArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub timeout: u64,
-    /// Print one JSON object, and nothing on stderr but errors
+    /// Print one JSON object, and nothing on stderr but errors and, on a terminal, further tries
     #[arg(long)]
     pub json: bool,
+    /// List the calls whose outcome is still unknown; calls nothing and starts no server
+    #[arg(long, conflicts_with_all = ["tool", "arguments", "operation_id", "answers", "principal",
+          "timeout", "server"])]
+    pub pending: bool,
     /// The server's command and its arguments, after --
-    #[arg(last = true, required = true, num_args = 1.., value_name = "SERVER")]
+    #[arg(last = true, required_unless_present = "pending", num_args = 1.., value_name = "SERVER")]
     pub server: Vec<OsString>,
 }
 
@@ -87,18 +113,24 @@ impl fmt::Debug for CallArgs {
 /// Runs the command on the process's own stdout and stderr.
 ///
 /// # Errors
-/// If stdout or stderr cannot be written.
+/// If stdout or stderr cannot be written, or signals cannot be watched for.
 pub(super) async fn run(args: CallArgs) -> anyhow::Result<Exit> {
-    let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
-    run_on(args, &mut out, &mut err).await
+    let (mut out, mut err) = (io::stdout(), io::stderr());
+    let tells_tries = !args.json || err.is_terminal();
+    run_on(args, tells_tries, shutdown_signal, &mut out, &mut err).await
 }
 
-async fn run_on<O: Write, E: Write>(
+async fn run_on<O: Write, E: Write + Send>(
     args: CallArgs,
+    tells_tries: bool,
+    signals: impl FnOnce() -> io::Result<CancellationToken>,
     out: &mut O,
     err: &mut E,
 ) -> anyhow::Result<Exit> {
     let json = args.json;
+    if args.pending {
+        return Ok(pending::run(&args, out, err)?);
+    }
     let plan = match Plan::new(args) {
         Ok(plan) => plan,
         Err(problem) => {
@@ -106,7 +138,12 @@ async fn run_on<O: Write, E: Write>(
             return Ok(Exit::Usage);
         }
     };
-    let report = match Box::pin(perform(plan, err)).await? {
+    // Not before: while stdin is read, a signal ends the process, as nothing is at stake yet.
+    let stop = signals().context("the process cannot watch for signals")?;
+    let screen = Screen::new(err, tells_tries, stop);
+    let ended = Box::pin(perform(plan, &screen)).await;
+    drop(screen);
+    let report = match ended {
         Ok(report) => report,
         Err(failure) => {
             writeln!(err, "error: {}", failure.words)?;
@@ -128,13 +165,13 @@ impl From<NotSent> for Failure {
         let exit = match &error {
             NotSent::Connect(ConnectError::NotFound(_)) => Exit::NotFound,
             NotSent::NoSuchTool(_) | NotSent::TwoIds(_) => Exit::Usage,
-            NotSent::Connect(_) | NotSent::NoTools(_) => Exit::Failed,
+            NotSent::Connect(_) | NotSent::NoTools(_) | NotSent::Interrupted => Exit::Failed,
         };
         Self { exit, words: format!("{error}; nothing was sent") }
     }
 }
 
-async fn perform<E: Write>(plan: Plan, err: &mut E) -> anyhow::Result<Result<Report, Failure>> {
+async fn perform<E: Write + Send>(plan: Plan, screen: &Screen<'_, E>) -> Result<Report, Failure> {
     let (program, rest) = plan.server.split_first().expect("clap requires at least one word");
     let server = ChildConnector::new(program.clone(), rest.to_vec(), Vec::new());
     let again = plan.ask_again();
@@ -143,35 +180,53 @@ async fn perform<E: Write>(plan: Plan, err: &mut E) -> anyhow::Result<Result<Rep
         Target::Status(operation_id) => {
             let principal = who.principal;
             let question = Question::new(Expected { operation_id, principal, backend: None });
-            let settled = question.ask(&server, &plan.limits).await;
-            return Ok(Ok(Report::of_settled(settled, None, again)));
+            let settled = question.ask_watched(&server, &plan.limits, screen).await;
+            if let Some(journal) = &plan.journal {
+                close_entry(journal, &settled, server.name());
+            }
+            return Ok(Report::of_settled(settled, None, again));
         }
         Target::Write { operation_id, arguments } => (operation_id, arguments),
     };
-    if plan.is_new && !plan.json {
-        writeln!(err, "operation ID: {operation_id} (new)")?;
+    if !plan.json {
+        let new = if plan.is_new { " (new)" } else { "" };
+        screen.say(&format!("operation ID: {operation_id}{new}"));
     }
-    let consumer = match Journal::open(&plan.journal) {
-        Ok(journal) => Consumer::new(journal, who, plan.limits),
-        Err(error) => return Ok(Err(failed(&error))),
-    };
+    let journal = plan.journal.expect("the plan of a write has one");
+    let journal = Journal::open(&journal).map_err(|error| failed(&error))?;
+    let consumer = Consumer::new(journal, who, plan.limits);
     let operation_id = Some(operation_id);
     let call = Call { tool: plan.tool, arguments, operation_id, answers: plan.answers };
-    let prepared = match consumer.prepare(call, server.name(), now()) {
-        Ok(prepared) => prepared,
-        Err(error) => return Ok(Err(failed(&error))),
+    let prepared = consumer.prepare(call, server.name(), now()).map_err(|error| failed(&error))?;
+    let lost = match Box::pin(prepared.send_watched(&server, screen)).await? {
+        Sent::Finished(finished) => return Ok(Report::of_finished(finished, again)),
+        Sent::Lost(lost) => lost,
     };
-    let lost = match prepared.send(&server).await {
-        Ok(Sent::Finished(finished)) => return Ok(Ok(Report::of_finished(finished, again))),
-        Ok(Sent::Lost(lost)) => lost,
-        Err(error) => return Ok(Err(error.into())),
-    };
-    let reason = lost.reason().to_string();
-    if !plan.json {
-        writeln!(err, "{reason}; the effect is unknown: asking, not sending again")?;
+    let reason = lost.reason().clone();
+    if reason == LostReason::Interrupted {
+        return Ok(Report::of_settled(lost.unasked(), Some(reason), again));
     }
-    let settled = lost.reconcile(&server).await;
-    Ok(Ok(Report::of_settled(settled, Some(reason), again)))
+    if !plan.json {
+        screen.say(&format!("{reason}; the effect is unknown: asking, not sending again"));
+    }
+    let settled = lost.reconcile_watched(&server, screen).await;
+    Ok(Report::of_settled(settled, Some(reason), again))
+}
+
+/// Notes what a question settled, if the journal has the call. A failure costs the note alone.
+fn close_entry(journal: &Path, settled: &Settled, server: &str) {
+    let Some(outcome) = Outcome::of(settled.belief.effect) else { return };
+    let id = settled.operation_id.as_ref();
+    let noted = Journal::pending(journal).and_then(|pending| {
+        // A question alone makes no journal, and adds no line about what is not in it.
+        if pending.iter().all(|entry| entry.operation_id.as_ref() != id || entry.server != server) {
+            return Ok(());
+        }
+        Journal::open(journal)?.settle(id, server, outcome)
+    });
+    if let Err(error) = noted {
+        tracing::warn!(%error, "the outcome is not noted in the journal");
+    }
 }
 
 fn failed(error: &counterfoil_client::JournalError) -> Failure {

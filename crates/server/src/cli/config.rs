@@ -3,8 +3,9 @@
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use super::UsageError;
 use crate::cli::exit::Exit;
-use crate::config::{ConfigError, Effective, EffectiveValue, Environment, Flags, SettingsArgs};
+use crate::config::{Effective, EffectiveValue, Environment, Flags, SettingsArgs, StoreKind};
 use crate::output::{self, printable};
 
 /// Look at the settings
@@ -41,23 +42,45 @@ struct CheckArgs {
 /// Runs the verb.
 ///
 /// # Errors
-/// [`ConfigError`] with every mistake, unless it is told as JSON.
+/// Every mistake in the settings, unless they are told as JSON.
 pub(super) fn run(args: &ConfigArgs, env: &Environment) -> anyhow::Result<Exit> {
     let ConfigCommand::Check(args) = &args.command;
-    let effective = match Effective::load(&Flags::from(&args.settings), env) {
+    let effective = match load(args, env) {
         Ok(effective) => effective,
-        Err(error) if args.json => {
-            output::json(&refused(&error))?;
+        Err(problems) if args.json => {
+            output::json(&refused(&problems.each))?;
             return Ok(Exit::Usage);
         }
-        Err(error) => return Err(error.into()),
+        Err(problems) => return Err(problems.error),
     };
     if args.json {
         output::json(&as_json(&effective))?;
     } else {
         output::data(table(&effective))?;
+        let doubts = effective.settings.doubts();
+        doubts.iter().for_each(|doubt| output::note(format_args!("warning: {doubt}")));
     }
     Ok(Exit::Done)
+}
+
+/// Why the settings cannot be used: for people as one error, for programs one by one.
+struct Problems {
+    error: anyhow::Error,
+    each: Vec<String>,
+}
+
+fn load(args: &CheckArgs, env: &Environment) -> Result<Effective, Problems> {
+    let flags = Flags::from(&args.settings);
+    let effective = Effective::load(&flags, env)
+        .map_err(|error| Problems { each: error.problems().collect(), error: error.into() })?;
+    // Each setting is good by itself, and yet a server would not know where its ledger is.
+    match effective.settings.data_dir() {
+        Err(error) if effective.settings.store == StoreKind::Sqlite => {
+            let words = error.to_string();
+            Err(Problems { each: vec![words.clone()], error: UsageError(words).into() })
+        }
+        _ => Ok(effective),
+    }
 }
 
 fn table(effective: &Effective) -> String {
@@ -91,10 +114,10 @@ fn as_json(effective: &Effective) -> Value {
         "file": effective.settings.config_file.as_ref().map(|path| path.to_string_lossy()),
         "settings": effective.values.iter().map(value).collect::<Vec<_>>(),
         "problems": [],
+        "warnings": effective.settings.doubts(),
     })
 }
 
-fn refused(error: &ConfigError) -> Value {
-    let problems: Vec<String> = error.problems().collect();
-    json!({ "usable": false, "file": null, "settings": [], "problems": problems })
+fn refused(problems: &[String]) -> Value {
+    json!({ "usable": false, "file": null, "settings": [], "problems": problems, "warnings": [] })
 }

@@ -53,7 +53,8 @@ struct GenerateArgs {
 
 /// List the keys: numbers, which one is active, and a check value; never the keys
 ///
-/// Two files with one check value hold the same key.
+/// Two files with one check value hold the same key. A key that records of the ledger need, or
+/// that is to be active, and whose file is gone is listed as MISSING.
 #[derive(Debug, Args)]
 struct ListArgs {
     /// List as JSON
@@ -102,7 +103,7 @@ struct RetireArgs {
 pub(super) async fn run(args: KeyArgs, env: &Environment) -> anyhow::Result<Exit> {
     match args.command {
         KeyCommand::Generate(args) => generate(args, env).await,
-        KeyCommand::List(args) => list(&args, env),
+        KeyCommand::List(args) => list(&args, env).await,
         KeyCommand::Activate(args) => activate(&args, env),
         KeyCommand::Retire(args) => retire(&args, env).await,
     }
@@ -134,24 +135,50 @@ async fn generate(args: GenerateArgs, env: &Environment) -> anyhow::Result<Exit>
     Ok(Exit::Done)
 }
 
-fn list(args: &ListArgs, env: &Environment) -> anyhow::Result<Exit> {
+async fn list(args: &ListArgs, env: &Environment) -> anyhow::Result<Exit> {
     let settings = Settings::load(&Flags::from(&args.location), env)?;
     let dir = DataDir::existing(settings.data_dir()?, settings.filesystem_override)?;
-    let entries = keys::list(&dir.keys(), settings.active_key)?;
+    let needed = needed_keys(&settings, &dir).await;
+    let entries = keys::list(&dir.keys(), settings.active_key, &needed)?;
     if args.json {
         let entry = |entry: &KeyEntry| {
             json!({
                 "id": entry.id.0,
                 "active": entry.active,
                 "check": entry.check,
+                "missing": entry.check.is_none(),
                 "file": entry.file.to_string_lossy(),
             })
         };
         output::json(&entries.iter().map(entry).collect::<Vec<_>>())?;
-    } else {
-        output::data(table(&entries))?;
+        return Ok(Exit::Done);
+    }
+    output::data(table(&entries))?;
+    for entry in entries.iter().filter(|entry| entry.check.is_none()) {
+        output::note(format_args!(
+            "key {} is missing: restore {} from the backup of this data directory (mode 0600); a \
+             key cannot be generated again",
+            entry.id,
+            entry.file.display()
+        ));
     }
     Ok(Exit::Done)
+}
+
+/// The keys that records of the ledger need. The keys can be listed without a ledger that opens.
+async fn needed_keys(settings: &Settings, dir: &DataDir) -> Vec<KeyId> {
+    match ledger::keys_in_use(settings, dir).await {
+        Ok(usage) => {
+            let needed = usage.into_iter().filter(|usage| usage.needed_count > 0);
+            needed.map(|usage| KeyId(usage.key_id)).collect()
+        }
+        Err(error) => {
+            output::note(output::printable(&format!(
+                "note: keys that the ledger needs and that are missing are not listed: {error}"
+            )));
+            Vec::new()
+        }
+    }
 }
 
 fn activate(args: &ActivateArgs, env: &Environment) -> anyhow::Result<Exit> {
@@ -238,7 +265,8 @@ fn needed_words(id: KeyId, usage: &KeyUsage) -> String {
 fn table(entries: &[KeyEntry]) -> String {
     let line = |entry: &KeyEntry| {
         let active = if entry.active { "yes" } else { "" };
-        format!("{:<4}  {active:<6}  {:<8}  {}", entry.id.0, entry.check, entry.file.display())
+        let check = entry.check.as_deref().unwrap_or("MISSING");
+        format!("{:<4}  {active:<6}  {check:<8}  {}", entry.id.0, entry.file.display())
     };
     let head = format!("{:<4}  {:<6}  {:<8}  {}", "KEY", "ACTIVE", "CHECK", "FILE");
     [head].into_iter().chain(entries.iter().map(line)).collect::<Vec<_>>().join("\n")

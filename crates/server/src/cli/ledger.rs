@@ -8,12 +8,13 @@ use counterfoil_store::{KeyUsage, LedgerInfo, Store};
 use super::UsageError;
 use crate::config::{Settings, StoreKind};
 use crate::data_dir::DataDir;
+use crate::ledger::LedgerError;
 
-/// Opens a ledger that exists. None is ever made.
+/// Opens a ledger that exists, and says where it is. None is ever made.
 ///
 /// # Errors
 /// If there is no data directory or no ledger in it, or the ledger refuses.
-pub(super) async fn open(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
+pub(super) async fn open(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, DataDir)> {
     if settings.store == StoreKind::Memory {
         return Err(UsageError(
             "the memory store ends with its server: there is nothing to look at; \
@@ -23,7 +24,16 @@ pub(super) async fn open(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> 
         .into());
     }
     let dir = DataDir::existing(settings.data_dir()?, settings.filesystem_override)?;
-    open_file(settings, &dir).await
+    Ok((open_file(settings, &dir).await?, dir))
+}
+
+/// An error in words for an operator, who has no operation to send again: the store's own are for
+/// those who have.
+pub(super) fn for_operator(error: anyhow::Error, dir: &DataDir) -> anyhow::Error {
+    match error.downcast() {
+        Ok(of_store) => LedgerError::at_start(of_store, dir).into(),
+        Err(other) => other,
+    }
 }
 
 /// What the ledger in `dir` says of itself; `None` if there is no ledger yet.
@@ -66,5 +76,5 @@ async fn open_file(settings: &Settings, dir: &DataDir) -> anyhow::Result<Arc<dyn
         ..SqliteOptions::new(dir.ledger())
     };
     let opened = tokio::task::spawn_blocking(move || SqliteStore::open(&options)).await?;
-    Ok(Arc::new(opened?))
+    Ok(Arc::new(opened.map_err(|error| LedgerError::at_start(error, dir))?))
 }

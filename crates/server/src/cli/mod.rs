@@ -11,7 +11,9 @@ mod ledger;
 mod operation;
 mod serve;
 mod store;
+mod token;
 mod version;
+mod who;
 
 use std::ffi::OsString;
 
@@ -50,10 +52,12 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Serve(serve::ServeArgs),
+    // Boxed: it has every setting.
+    Serve(Box<serve::ServeArgs>),
     Call(call::CallArgs),
     Operation(operation::OperationArgs),
     Key(key::KeyArgs),
+    Token(token::TokenArgs),
     Store(store::StoreArgs),
     Fingerprint(fingerprint::FingerprintArgs),
     Config(config::ConfigArgs),
@@ -111,13 +115,14 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         .context("the process cannot start its threads")?;
     let ended = runtime.block_on(async {
         match cli.command {
-            Command::Serve(args) => Box::pin(serve::run(args, &env)).await,
+            Command::Serve(args) => Box::pin(serve::run(*args, &env)).await,
             Command::Operation(args) => Box::pin(operation::run(args, &env)).await,
             Command::Key(args) => Box::pin(key::run(args, &env)).await,
+            Command::Token(args) => token::run(args, &env),
             Command::Call(args) => Box::pin(call::run(args)).await,
             Command::Demo(args) => Box::pin(demo::run(args)).await,
             Command::DemoChild(args) => Box::pin(crate::demo::child::run(args)).await,
-            Command::Store(args) => store::run(&args),
+            Command::Store(args) => Box::pin(store::run(args, &env)).await,
             Command::Fingerprint(args) => fingerprint::run(&args),
             Command::Completions(args) => completions::run(&args),
             Command::Config(args) => config::run(&args, &env),

@@ -13,7 +13,7 @@ use counterfoil_core::record::{Record, Resolution};
 use counterfoil_store::{Resolve, Resolved, Store};
 use serde_json::json;
 
-use super::{UsageError, ledger};
+use super::{ledger, who};
 use crate::cli::exit::Exit;
 use crate::config::{Environment, Flags, LocationArgs, Settings};
 use crate::output;
@@ -59,8 +59,9 @@ struct ShowArgs {
 
 /// Settle an operation that is unfinished or in doubt
 ///
-/// First look whether the effect is there: nothing here looks for you. Who, why and the proof stay
-/// in the audit trail. The operation is never run again; --not-applied without --proof, while a
+/// First look whether the effect is there: nothing here looks for you. An unfinished operation can
+/// be resolved once its owner's lease (30 s) has ended. Who, why and the proof stay in the audit
+/// trail. The operation is never run again; --not-applied without --proof, while a
 /// sender may still be alive, does not tell the caller to try again.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("verdict").required(true).args(["applied", "not_applied"]))]
@@ -85,7 +86,7 @@ struct ResolveArgs {
     /// Why you say so
     #[arg(long, value_name = "TEXT", value_parser = note_text)]
     reason: String,
-    /// Who says so [default: the user who runs this]
+    /// Who says so [default: the user who runs this, else their number]
     #[arg(long = "as", value_name = "WHO", value_parser = note_text)]
     who: Option<String>,
     /// How you know; needed to contradict a row that the ledger sees
@@ -113,30 +114,23 @@ struct Which {
 /// # Errors
 /// Whatever keeps the ledger from being opened or read.
 pub(super) async fn run(args: OperationArgs, env: &Environment) -> anyhow::Result<Exit> {
-    match args.command {
-        OperationCommand::List(args) => {
-            let settings = Settings::load(&Flags::from(&args.location), env)?;
-            let store = ledger::open(&settings).await?;
-            let listed = list::list(&*store, &args).await;
-            store.close().await?;
-            listed
-        }
-        OperationCommand::Show(args) => {
-            let settings = Settings::load(&Flags::from(&args.location), env)?;
-            let store = ledger::open(&settings).await?;
-            let shown = show(&*store, &args).await;
-            store.close().await?;
-            shown
-        }
+    let location = match &args.command {
+        OperationCommand::List(args) => &args.location,
+        OperationCommand::Show(args) => &args.location,
+        OperationCommand::Resolve(args) => &args.location,
+    };
+    let settings = Settings::load(&Flags::from(location), env)?;
+    let (store, dir) = ledger::open(&settings).await?;
+    let done = match &args.command {
+        OperationCommand::List(args) => list::list(&*store, args).await,
+        OperationCommand::Show(args) => show(&*store, args).await,
         OperationCommand::Resolve(args) => {
-            let settings = Settings::load(&Flags::from(&args.location), env)?;
-            let who = args.who.clone().map_or_else(|| login(env), Ok)?;
-            let store = ledger::open(&settings).await?;
-            let resolved = resolve(&*store, &args, who).await;
-            store.close().await?;
-            resolved
+            let who = args.who.clone().unwrap_or_else(|| who::of_process(env));
+            resolve(&*store, args, who).await
         }
-    }
+    };
+    store.close().await?;
+    done.map_err(|error| ledger::for_operator(error, &dir))
 }
 
 async fn show(store: &dyn Store, args: &ShowArgs) -> anyhow::Result<Exit> {
@@ -323,8 +317,8 @@ fn next_step(id: &OperationId, record: &Record) -> String {
     }
 }
 
-/// Text that an operator gives for the audit trail.
-fn note_text(text: &str) -> Result<String, String> {
+/// Text that an operator gives for the record.
+pub(super) fn note_text(text: &str) -> Result<String, String> {
     if text.trim().is_empty() {
         return Err("it is blank; write a few words that somebody can follow later".into());
     }
@@ -335,16 +329,6 @@ fn note_text(text: &str) -> Result<String, String> {
         return Err("it holds control characters; use printable text".into());
     }
     Ok(text.to_owned())
-}
-
-fn login(env: &Environment) -> Result<String, UsageError> {
-    let named = ["USER", "LOGNAME"].iter().find_map(|name| env.get(name)?.to_str());
-    match named.map(note_text) {
-        Some(Ok(name)) => Ok(name),
-        _ => Err(UsageError(
-            "nothing says who decides: neither USER nor LOGNAME is set; give --as WHO".into(),
-        )),
-    }
 }
 
 #[cfg(test)]

@@ -1,15 +1,17 @@
 //! `counterfoil store`: a ledger's file as a whole.
 
-use std::path::{Path, PathBuf};
+mod check;
+mod clock;
+mod purge;
 
 use clap::{Args, Subcommand};
-use counterfoil_store::sqlite::CheckReport;
-use serde_json::json;
+use counterfoil_store::RetentionState;
+use serde_json::{Value, json};
 
 use crate::cli::exit::Exit;
-use crate::output;
+use crate::config::Environment;
 
-/// Check a ledger's file
+/// Check a ledger's file, and purge what its retention has ended
 #[derive(Debug, Args)]
 pub(super) struct StoreArgs {
     #[command(subcommand)]
@@ -18,75 +20,55 @@ pub(super) struct StoreArgs {
 
 #[derive(Debug, Subcommand)]
 enum StoreCommand {
-    Check(CheckArgs),
-}
-
-/// Check that a ledger is whole and agrees with itself; changes nothing
-///
-/// Checks the file's structure, and each record against its digest, its effect's row and its audit
-/// trail. A server may be running on it.
-#[derive(Debug, Args)]
-#[command(after_long_help = "\
-Example:
-  counterfoil store check ~/.local/share/counterfoil/ledger.db
-
-Exits with 1 if anything is wrong.")]
-struct CheckArgs {
-    /// The ledger's file
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
-    /// Tell the outcome as JSON on stdout, and nothing on stderr
-    #[arg(long)]
-    json: bool,
+    Check(check::CheckArgs),
+    Purge(purge::PurgeArgs),
+    ConfirmClock(clock::ConfirmArgs),
 }
 
 /// Runs the verb.
 ///
 /// # Errors
-/// If the file is not there or is no ledger.
-pub(super) fn run(args: &StoreArgs) -> anyhow::Result<Exit> {
-    let StoreCommand::Check(args) = &args.command;
-    let report = counterfoil_store::sqlite::check(&args.file)?;
-    if args.json {
-        output::json(&as_json(&report))?;
-    } else {
-        tell(&args.file, &report)?;
+/// If the ledger is not there, is none, or cannot be used.
+pub(super) async fn run(args: StoreArgs, env: &Environment) -> anyhow::Result<Exit> {
+    match args.command {
+        StoreCommand::Check(args) => check::run(&args),
+        StoreCommand::Purge(args) => purge::run(&args, env).await,
+        StoreCommand::ConfirmClock(args) => clock::run(&args, env).await,
     }
-    Ok(if report.is_sound() { Exit::Done } else { Exit::Failed })
 }
 
-fn as_json(report: &CheckReport) -> serde_json::Value {
+/// How retention stands, as JSON.
+fn clock_json(state: &RetentionState) -> Value {
     json!({
-        "sound": report.is_sound(),
-        "backend": report.backend_id,
-        "schemaVersion": report.schema_version,
-        "operations": report.operations_count,
-        "states": report.states,
-        "auditEvents": report.audit_events_count,
-        "effectRows": report.effect_rows_count,
-        "effectTables": report.effect_tables,
-        "damagedRecords": report.damaged_records,
-        "notes": report.notes,
-        "problems": report.problems,
+        "ledgerTime": state.ledger_time.to_rfc3339(),
+        "wallTime": state.wall_time.to_rfc3339(),
+        "purgeTime": state.purge_time.map(|time| time.to_rfc3339()),
+        "stopped": state.stopped.map(|jump| json!({
+            "noticedAt": jump.noticed_at.to_rfc3339(),
+            "jumpedByMs": jump.by_ms,
+        })),
+        "confirmed": state.confirmed.as_ref().map(|said| json!({
+            "at": said.at.to_rfc3339(),
+            "by": said.by,
+        })),
     })
 }
 
-fn tell(file: &Path, report: &CheckReport) -> std::io::Result<()> {
+/// How retention stands, in lines.
+fn clock_lines(state: &RetentionState) -> Vec<String> {
     let mut lines = vec![
-        format!(
-            "{}: ledger {}, schema {}",
-            file.display(),
-            report.backend_id,
-            report.schema_version
-        ),
-        format!(
-            "{} operations, {} audit events, {} effect rows compared",
-            report.operations_count, report.audit_events_count, report.effect_rows_count
-        ),
+        format!("the ledger's time is {}", state.ledger_time.to_rfc3339()),
+        format!("this machine's clock shows {}", state.wall_time.to_rfc3339()),
     ];
-    lines.extend(report.states.iter().map(|(state, count)| format!("  {state}: {count}")));
-    lines.extend(report.notes.iter().map(|note| format!("note: {note}")));
-    lines.extend(report.problems.iter().map(|problem| format!("PROBLEM: {problem}")));
-    lines.push(if report.is_sound() { "sound".into() } else { "NOT sound".into() });
-    output::data(lines.join("\n"))
+    if let Some(time) = state.purge_time.filter(|time| *time < state.ledger_time) {
+        lines.push(format!(
+            "purges go by {}: they catch up by an hour at each look after a time that no clock \
+             vouches for",
+            time.to_rfc3339()
+        ));
+    }
+    if let Some(said) = &state.confirmed {
+        lines.push(format!("confirmed by {} at {}", said.by, said.at.to_rfc3339()));
+    }
+    lines
 }

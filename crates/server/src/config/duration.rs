@@ -34,7 +34,7 @@ pub(super) fn from_seconds(seconds: f64) -> Result<Duration, String> {
 ///
 /// # Errors
 /// As [`from_seconds`]; and if the text has another form.
-pub(super) fn from_text(text: &str) -> Result<Duration, String> {
+pub fn from_text(text: &str) -> Result<Duration, String> {
     let malformed = || format!("that is not a time span; {FORM}");
     let unsigned = text.trim_start_matches(['+', '-']).to_ascii_lowercase();
     if ["nan", "inf", "infinity"].contains(&unsigned.as_str()) {

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::given::{Key, Place};
-use super::{ConfigError, Environment, Flags, Settings, duration, read_sources};
+use super::{
+    ConfigError, Environment, Flags, HttpSettings, LocalOnly, Settings, duration, read_sources,
+};
 use crate::mounts::OnlyThisHost;
 
 /// Settings with the source of each value.
@@ -119,7 +121,38 @@ impl Settings {
             Key::LifetimesState => span(self.lifetimes.state.as_duration()),
             Key::LifetimesAuthority => span(self.lifetimes.authority.as_duration()),
             Key::LifetimesRetention => span(self.lifetimes.retention.as_duration()),
+            Key::RetentionJob => Some(self.retention_job.to_string()),
+            Key::RetentionInterval => span(self.retention_interval),
             Key::KeysActive => self.active_key.map(|id| id.to_string()),
+            Key::Tokens => self.tokens_file().ok().map(|path| path.display().to_string()),
+            http => self.http.shown(http),
         }
     }
+}
+
+impl HttpSettings {
+    /// As [`Settings::shown`]; `None` for a key of another table too.
+    fn shown(&self, key: Key) -> Option<String> {
+        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+        let limits = &self.limits;
+        match key {
+            Key::HttpAllowedHosts => with_commas(&self.allowed_hosts),
+            Key::HttpAllowedOrigins => with_commas(&self.allowed_origins),
+            Key::HttpNoAuth => self.no_auth.map(|LocalOnly| LocalOnly::WORD.to_owned()),
+            Key::HttpMaxConnections => Some(limits.max_connections.to_string()),
+            Key::HttpMaxInFlight => Some(limits.max_in_flight.to_string()),
+            Key::HttpMaxRate => Some(limits.max_rate.to_string()),
+            Key::HttpMaxSessions => Some(limits.max_sessions.to_string()),
+            Key::HttpSessionIdle => Some(duration::to_text(limits.session_idle)),
+            Key::TlsCert => path(&self.tls_cert),
+            Key::TlsKey => path(&self.tls_key),
+            _ => None,
+        }
+    }
+}
+
+/// `None` for an empty list.
+fn with_commas(values: &[impl fmt::Display]) -> Option<String> {
+    let texts: Vec<_> = values.iter().map(ToString::to_string).collect();
+    (!texts.is_empty()).then(|| texts.join(", "))
 }

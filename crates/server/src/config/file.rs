@@ -7,6 +7,7 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::LOG_VARIABLE;
 use super::given::{Given, Key, Place, Value};
 use super::problem::{Problem, hide_secrets, probably_meant};
 
@@ -54,24 +55,17 @@ pub(super) fn read(path: &Path) -> FileContent {
 /// Parses `text`, which stands at `path`.
 pub(super) fn parse(path: &Path, text: &str) -> FileContent {
     let (table, faults) = DeTable::parse_recoverable(text);
-    let mut reader = Reader { path, text, found: FileContent::default() };
-    reader.table("", table.get_ref());
-    let mut found = reader.found;
-    let mut malformed: Vec<Problem> = Vec::new();
-    for fault in &faults {
+    // After a fault the parser guesses at the rest: what it then finds, a person did not write.
+    if let Some(fault) = faults.iter().min_by_key(|fault| fault.span().map_or(0, |at| at.start)) {
         let place = place(path, text, fault.span().map_or(0, |span| span.start));
         // The parser's words alone: its own display would show the line with its value.
         let words = format!("{}; correct the TOML here", fault.message().replace('\n', ", "));
-        // After a fault the parser guesses at the rest of the line: one word a line is enough.
-        if !malformed.iter().any(|problem| problem.place.same_line(&place)) {
-            malformed.push(Problem::new(place, String::new(), words));
-        }
+        let problems = vec![Problem::new(place, String::new(), words)];
+        return FileContent { given: Vec::new(), problems };
     }
-    let sound = |place: &Place| !malformed.iter().any(|fault| fault.place.same_line(place));
-    found.given.retain(|given| sound(&given.place));
-    found.problems.retain(|problem| sound(&problem.place));
-    found.problems.append(&mut malformed);
-    found
+    let mut reader = Reader { path, text, found: FileContent::default() };
+    reader.table("", table.get_ref());
+    reader.found
 }
 
 struct Reader<'a> {
@@ -109,12 +103,13 @@ impl Reader<'_> {
             }
             (None, _) => {
                 let words = if is_table {
-                    format!("this is a table; write [{name}] on a line of its own")
-                } else {
-                    match probably_meant(name) {
-                        Some(near) => format!("there is no such setting; use {}", near.name()),
-                        None => "there is no such setting; remove it".to_owned(),
+                    let table = format!("this is a table; write [{name}] on a line of its own");
+                    match probably_meant(name).map(Key::name) {
+                        Some(other) if !other.starts_with(name) => format!("{table}, or {other}"),
+                        _ => table,
                     }
+                } else {
+                    unknown_words(name)
                 };
                 let shown = hide_secrets(name, &self.text[value.span()]);
                 let subject = match value.get_ref() {
@@ -128,6 +123,21 @@ impl Reader<'_> {
                 ));
             }
         }
+    }
+}
+
+/// The rule and the remedy for a name that is no setting's.
+fn unknown_words(name: &str) -> String {
+    let first = name.split('.').next().unwrap_or_default();
+    if ["log", "logs", "logging", "loglevel", "log_level", "log_filter"].contains(&first) {
+        return format!(
+            "what is logged is no setting of this file; use --log or {LOG_VARIABLE}, and remove \
+             the line"
+        );
+    }
+    match probably_meant(name) {
+        Some(near) => format!("there is no such setting; use {}", near.name()),
+        None => "there is no such setting; remove it".to_owned(),
     }
 }
 
@@ -150,7 +160,7 @@ fn plain(value: &DeValue<'_>) -> Value {
         DeValue::Float(digits) => {
             digits.as_str().parse().map_or(Value::Other("a number out of range"), Value::Float)
         }
-        DeValue::Boolean(_) => Value::Other("true or false"),
+        DeValue::Boolean(is) => Value::Boolean(*is),
         DeValue::Datetime(_) => Value::Other("a date or time"),
         DeValue::Array(_) => Value::Other("a list"),
         DeValue::Table(_) => Value::Other("a table"),

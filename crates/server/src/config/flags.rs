@@ -31,6 +31,56 @@ pub struct LocationArgs {
     pub config: Option<PathBuf>,
 }
 
+/// Where the tokens are.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct TokensArgs {
+    /// Where the ledger is.
+    #[command(flatten)]
+    pub location: LocationArgs,
+    /// The file of bearer tokens [default: tokens.json in the data directory]
+    #[arg(long, value_name = "FILE", help_heading = "Where")]
+    pub tokens: Option<OsString>,
+}
+
+/// The settings of a server that is reached over HTTP.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "HTTP")]
+pub struct HttpArgs {
+    /// The file of bearer tokens [default: tokens.json in the data directory]
+    #[arg(long, value_name = "FILE", help_heading = "HTTP")]
+    pub tokens: Option<OsString>,
+    /// The server's certificate chain, PEM; with it the server speaks TLS
+    #[arg(long, value_name = "FILE", help_heading = "HTTP")]
+    pub tls_cert: Option<OsString>,
+    /// The certificate's private key, PEM
+    #[arg(long, value_name = "FILE", help_heading = "HTTP")]
+    pub tls_key: Option<OsString>,
+    /// Further names by which the server is reached, separated by commas
+    #[arg(long, value_name = "NAMES", help_heading = "HTTP")]
+    pub http_allowed_hosts: Option<OsString>,
+    /// Origins whose web pages may call, separated by commas [default: none]
+    #[arg(long, value_name = "ORIGINS", help_heading = "HTTP")]
+    pub http_allowed_origins: Option<OsString>,
+    /// Your word that every process of this machine may call as --principal; loopback only
+    #[arg(long, value_name = "WORD", help_heading = "HTTP")]
+    pub http_no_auth: Option<OsString>,
+    /// Most open connections [default: 1024]
+    #[arg(long, value_name = "N", help_heading = "HTTP")]
+    pub http_max_connections: Option<OsString>,
+    /// Most requests of one principal at a time [default: 64]
+    #[arg(long, value_name = "N", help_heading = "HTTP")]
+    pub http_max_in_flight: Option<OsString>,
+    /// Most requests of one principal in a second; 0 does not limit [default: 1000]
+    #[arg(long, value_name = "N", help_heading = "HTTP")]
+    pub http_max_rate: Option<OsString>,
+    /// Most sessions of clients older than 2026-07-28 [default: 1024]
+    #[arg(long, value_name = "N", help_heading = "HTTP")]
+    pub http_max_sessions: Option<OsString>,
+    /// How long such a session may stand without a message [default: 15m]
+    #[arg(long, value_name = "SPAN", help_heading = "HTTP")]
+    pub http_session_idle: Option<OsString>,
+}
+
 /// Every setting.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct SettingsArgs {
@@ -75,6 +125,37 @@ impl From<&LocationArgs> for Flags {
     fn from(args: &LocationArgs) -> Self {
         let data_dir = args.data_dir.clone().map(|dir| (Key::DataDir, dir));
         Self { config: args.config.clone(), values: data_dir.into_iter().collect() }
+    }
+}
+
+impl From<&TokensArgs> for Flags {
+    fn from(args: &TokensArgs) -> Self {
+        let mut flags = Self::from(&args.location);
+        flags.values.extend(args.tokens.clone().map(|file| (Key::Tokens, file)));
+        flags
+    }
+}
+
+impl Flags {
+    /// With the settings of a server that is reached over HTTP.
+    #[must_use]
+    pub fn and(mut self, args: &HttpArgs) -> Self {
+        let given = [
+            (Key::Tokens, &args.tokens),
+            (Key::TlsCert, &args.tls_cert),
+            (Key::TlsKey, &args.tls_key),
+            (Key::HttpAllowedHosts, &args.http_allowed_hosts),
+            (Key::HttpAllowedOrigins, &args.http_allowed_origins),
+            (Key::HttpNoAuth, &args.http_no_auth),
+            (Key::HttpMaxConnections, &args.http_max_connections),
+            (Key::HttpMaxInFlight, &args.http_max_in_flight),
+            (Key::HttpMaxRate, &args.http_max_rate),
+            (Key::HttpMaxSessions, &args.http_max_sessions),
+            (Key::HttpSessionIdle, &args.http_session_idle),
+        ];
+        let given = given.into_iter().filter_map(|(key, value)| Some((key, value.clone()?)));
+        self.values.extend(given);
+        self
     }
 }
 

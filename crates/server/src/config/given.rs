@@ -29,13 +29,39 @@ pub enum Key {
     LifetimesAuthority,
     /// How long a record may be replayed.
     LifetimesRetention,
+    /// Whether a server purges what retention has ended.
+    RetentionJob,
+    /// How often it does.
+    RetentionInterval,
     /// The key that makes new fingerprints.
     KeysActive,
+    /// The file of bearer tokens.
+    Tokens,
+    /// Names by which an HTTP server is reached.
+    HttpAllowedHosts,
+    /// Origins whose pages may call.
+    HttpAllowedOrigins,
+    /// The operator's word for a server without tokens.
+    HttpNoAuth,
+    /// Most connections.
+    HttpMaxConnections,
+    /// Most requests of one principal at a time.
+    HttpMaxInFlight,
+    /// Most requests of one principal in a second.
+    HttpMaxRate,
+    /// Most sessions of older clients.
+    HttpMaxSessions,
+    /// How long such a session may stand.
+    HttpSessionIdle,
+    /// The server's certificate.
+    TlsCert,
+    /// Its private key.
+    TlsKey,
 }
 
 impl Key {
     /// Every key.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 24] = [
         Self::DataDir,
         Self::BackendId,
         Self::Principal,
@@ -46,7 +72,20 @@ impl Key {
         Self::LifetimesState,
         Self::LifetimesAuthority,
         Self::LifetimesRetention,
+        Self::RetentionJob,
+        Self::RetentionInterval,
         Self::KeysActive,
+        Self::Tokens,
+        Self::HttpAllowedHosts,
+        Self::HttpAllowedOrigins,
+        Self::HttpNoAuth,
+        Self::HttpMaxConnections,
+        Self::HttpMaxInFlight,
+        Self::HttpMaxRate,
+        Self::HttpMaxSessions,
+        Self::HttpSessionIdle,
+        Self::TlsCert,
+        Self::TlsKey,
     ];
 
     /// Its name in the file, with the table before the dot.
@@ -63,7 +102,20 @@ impl Key {
             Self::LifetimesState => "lifetimes.state",
             Self::LifetimesAuthority => "lifetimes.authority",
             Self::LifetimesRetention => "lifetimes.retention",
+            Self::RetentionJob => "retention.job",
+            Self::RetentionInterval => "retention.interval",
             Self::KeysActive => "keys.active",
+            Self::Tokens => "tokens",
+            Self::HttpAllowedHosts => "http.allowed_hosts",
+            Self::HttpAllowedOrigins => "http.allowed_origins",
+            Self::HttpNoAuth => "http.no_auth",
+            Self::HttpMaxConnections => "http.max_connections",
+            Self::HttpMaxInFlight => "http.max_in_flight",
+            Self::HttpMaxRate => "http.max_rate",
+            Self::HttpMaxSessions => "http.max_sessions",
+            Self::HttpSessionIdle => "http.session_idle",
+            Self::TlsCert => "tls.cert",
+            Self::TlsKey => "tls.key",
         }
     }
 
@@ -87,6 +139,7 @@ pub(super) enum Value {
     Integer(i64),
     /// May be NaN or infinite: TOML 1.0 has both.
     Float(f64),
+    Boolean(bool),
     /// A path that is not UTF-8, from outside a file.
     Bytes(PathBuf),
     /// Nothing that any setting takes.
@@ -105,11 +158,6 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// Whether both stand on one line of a file.
-    pub(super) fn same_line(&self, other: &Self) -> bool {
-        matches!((self, other), (Self::File { line: a, .. }, Self::File { line: b, .. }) if a == b)
-    }
-
     /// What a relative path at this place counts from; empty is the working directory.
     pub(super) fn base(&self) -> &Path {
         match self {
@@ -140,11 +188,16 @@ impl Given {
         Self { key, value, place, shown }
     }
 
-    pub(super) fn problem(&self, words: String) -> Problem {
-        let name = match &self.place {
+    /// The setting, as it is named in the value's source.
+    pub(super) fn name(&self) -> &str {
+        match &self.place {
             Place::File { .. } => self.key.name(),
             Place::Environment(name) | Place::CommandLine(name) => name,
-        };
+        }
+    }
+
+    pub(super) fn problem(&self, words: String) -> Problem {
+        let name = self.name();
         Problem::new(self.place.clone(), format!("{name} = {}", self.shown), words)
     }
 }

@@ -18,13 +18,16 @@ use counterfoil_core::fingerprint::KeyId;
 use counterfoil_core::identity::{BackendId, Principal};
 use counterfoil_core::time::{Lifetimes, Span};
 
-use crate::data_dir::{CONFIG_FILE, DataDir, DataDirError};
+use crate::data_dir::{CONFIG_FILE, DataDir, DataDirError, TOKENS_FILE};
+use crate::http::{HostRule, HttpLimits, OriginRule};
 use crate::mounts::OnlyThisHost;
 
 pub use effective::{Effective, EffectiveValue, Source};
-pub use flags::{Flags, LocationArgs, SettingsArgs};
+pub use flags::{Flags, HttpArgs, LocationArgs, SettingsArgs, TokensArgs};
 pub use given::Key;
 pub use problem::ConfigError;
+
+pub use duration::from_text as parse_span;
 
 use given::{Given, Place, Value};
 use problem::Problem;
@@ -48,14 +51,48 @@ pub struct Settings {
     pub lock_wait: Duration,
     /// The three clocks. Defaults 10 minutes, 1 hour, 30 days.
     pub lifetimes: Lifetimes,
+    /// Whether a server purges what retention has ended. Default: yes.
+    pub retention_job: bool,
+    /// About how often it does. Default 5 minutes.
+    pub retention_interval: Duration,
     /// How long a stopping server lets running calls end. Default 30 s.
     pub drain: Duration,
     /// The key that makes new fingerprints; `None` takes the one that the keys' directory names.
     pub active_key: Option<KeyId>,
     /// The operator's word for a file system that is shared with a container's host.
     pub filesystem_override: Option<OnlyThisHost>,
+    /// The file of bearer tokens; `None` takes the one in the data directory.
+    tokens: Option<PathBuf>,
+    /// What a server that is reached over HTTP goes by.
+    pub http: HttpSettings,
     /// The file that was read.
     pub config_file: Option<PathBuf>,
+}
+
+/// What a server that is reached over HTTP goes by.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HttpSettings {
+    /// Names by which it is reached, besides its own address.
+    pub allowed_hosts: Vec<HostRule>,
+    /// Origins whose pages may call. Default none.
+    pub allowed_origins: Vec<OriginRule>,
+    /// The operator's word for a server without tokens.
+    pub no_auth: Option<LocalOnly>,
+    /// What clients may take.
+    pub limits: HttpLimits,
+    /// The server's certificate chain.
+    pub tls_cert: Option<PathBuf>,
+    /// The certificate's private key.
+    pub tls_key: Option<PathBuf>,
+}
+
+/// The operator's word that whoever reaches a loopback address may call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LocalOnly;
+
+impl LocalOnly {
+    /// How it is said.
+    pub const WORD: &'static str = "local-only";
 }
 
 /// Where operations are kept.
@@ -114,12 +151,50 @@ impl Settings {
         read_sources(flags, env).settings(env)
     }
 
+    /// What is allowed and hardly meant, in words.
+    #[must_use]
+    pub fn doubts(&self) -> Vec<String> {
+        let Lifetimes { state, authority, retention } = self.lifetimes;
+        let (state, authority, retention) =
+            (state.as_duration(), authority.as_duration(), retention.as_duration());
+        let text = duration::to_text;
+        let mut doubts = Vec::new();
+        if state > authority {
+            doubts.push(format!(
+                "lifetimes.state ({}) is longer than lifetimes.authority ({}): a continuation is \
+                 refused while its state can still be used; raise the second, or lower the first",
+                text(state),
+                text(authority)
+            ));
+        }
+        if authority > retention {
+            doubts.push(format!(
+                "lifetimes.authority ({}) is longer than lifetimes.retention ({}): a result may be \
+                 gone while its continuation may still be sent; raise the second, or lower the first",
+                text(authority),
+                text(retention)
+            ));
+        }
+        doubts
+    }
+
     /// The data directory.
     ///
     /// # Errors
     /// [`DataDirError::Unknown`] if nothing says where it is.
     pub fn data_dir(&self) -> Result<&Path, DataDirError> {
         self.data_dir.as_deref().ok_or(DataDirError::Unknown)
+    }
+
+    /// The file of bearer tokens.
+    ///
+    /// # Errors
+    /// [`DataDirError::Unknown`] if nothing says where it is.
+    pub fn tokens_file(&self) -> Result<PathBuf, DataDirError> {
+        match &self.tokens {
+            Some(file) => Ok(file.clone()),
+            None => Ok(self.data_dir()?.join(TOKENS_FILE)),
+        }
     }
 }
 
@@ -142,6 +217,7 @@ fn read_sources(flags: &Flags, env: &Environment) -> Sources {
     let config_file = match explicit {
         Some(path) => {
             read = file::read(&path);
+            read.problems.extend(without_effect(&read.given, &outer, &path));
             Some(path)
         }
         None => {
@@ -182,7 +258,7 @@ impl Draft {
             self.last(key, rules::lifetime, problems).unwrap_or(standard)
         };
         Settings {
-            data_dir: self.data_dir(problems).or_else(|| default_dir(env)),
+            data_dir: self.path(Key::DataDir, problems).or_else(|| default_dir(env)),
             backend_id: self.last(Key::BackendId, rules::backend_id, problems),
             principal: self
                 .last(Key::Principal, rules::principal, problems)
@@ -196,6 +272,10 @@ impl Draft {
                 authority: lifetime(Key::LifetimesAuthority, standard.authority, problems),
                 retention: lifetime(Key::LifetimesRetention, standard.retention, problems),
             },
+            retention_job: self.last(Key::RetentionJob, rules::switch, problems).unwrap_or(true),
+            retention_interval: self
+                .last(Key::RetentionInterval, rules::retention_interval, problems)
+                .unwrap_or(Duration::from_secs(300)),
             drain: self.last(Key::Drain, rules::drain, problems).unwrap_or(Duration::from_secs(30)),
             active_key: self.last(Key::KeysActive, rules::key_id, problems),
             filesystem_override: self.last(
@@ -203,8 +283,59 @@ impl Draft {
                 rules::filesystem_override,
                 problems,
             ),
+            tokens: self.path(Key::Tokens, problems),
+            http: self.http(problems),
             config_file,
         }
+    }
+
+    fn http(&self, problems: &mut Vec<Problem>) -> HttpSettings {
+        let standard = HttpLimits::default();
+        let mut count =
+            |key, standard| self.last(key, rules::count(1), problems).unwrap_or(standard);
+        let max_connections = count(Key::HttpMaxConnections, standard.max_connections);
+        let max_in_flight = count(Key::HttpMaxInFlight, standard.max_in_flight);
+        let max_sessions = count(Key::HttpMaxSessions, standard.max_sessions);
+        let limits = HttpLimits {
+            max_connections,
+            max_in_flight,
+            max_sessions,
+            max_rate: self
+                .last(Key::HttpMaxRate, rules::rate, problems)
+                .unwrap_or(standard.max_rate),
+            session_idle: self
+                .last(Key::HttpSessionIdle, rules::session_idle, problems)
+                .unwrap_or(standard.session_idle),
+            ..standard
+        };
+        let (tls_cert, tls_key) =
+            (self.path(Key::TlsCert, problems), self.path(Key::TlsKey, problems));
+        self.check_pair(tls_cert.is_some(), tls_key.is_some(), problems);
+        HttpSettings {
+            allowed_hosts: self
+                .last(Key::HttpAllowedHosts, rules::hosts, problems)
+                .unwrap_or_default(),
+            allowed_origins: self
+                .last(Key::HttpAllowedOrigins, rules::origins, problems)
+                .unwrap_or_default(),
+            no_auth: self.last(Key::HttpNoAuth, rules::no_auth, problems),
+            limits,
+            tls_cert,
+            tls_key,
+        }
+    }
+
+    /// A certificate without its key, or the other way round, is a slip.
+    fn check_pair(&self, cert: bool, key: bool, problems: &mut Vec<Problem>) {
+        let (present, absent) = match (cert, key) {
+            (true, false) => (Key::TlsCert, Key::TlsKey),
+            (false, true) => (Key::TlsKey, Key::TlsCert),
+            _ => return,
+        };
+        let given = self.given.iter().rev().find(|given| given.key == present);
+        problems.extend(given.map(|given| {
+            given.problem(format!("this needs {} too; give both, or neither", absent.name()))
+        }));
     }
 
     /// The strongest value of `key`; every value of it is checked.
@@ -225,9 +356,9 @@ impl Draft {
     }
 
     /// As [`last`](Self::last); a relative path in a file counts from the file's directory.
-    fn data_dir(&self, problems: &mut Vec<Problem>) -> Option<PathBuf> {
+    fn path(&self, key: Key, problems: &mut Vec<Problem>) -> Option<PathBuf> {
         let mut strongest = None;
-        for given in self.given.iter().filter(|given| given.key == Key::DataDir) {
+        for given in self.given.iter().filter(|given| given.key == key) {
             match rules::path(&given.value) {
                 Ok(path) => strongest = Some(given.place.base().join(path)),
                 Err(words) => problems.push(given.problem(words)),
@@ -241,6 +372,36 @@ impl Draft {
 fn location(outer: &[Given], env: &Environment) -> Option<PathBuf> {
     let given = outer.iter().rev().filter(|given| given.key == Key::DataDir);
     given.filter_map(|given| rules::path(&given.value).ok()).next().or_else(|| default_dir(env))
+}
+
+/// The lines of the file at `path` that give a data directory, though the file lies in the one that
+/// a stronger source gives: whoever wrote them there expects the ledger elsewhere.
+fn without_effect(of_file: &[Given], outer: &[Given], path: &Path) -> Vec<Problem> {
+    let Some(stronger) = outer.iter().rev().find(|given| given.key == Key::DataDir) else {
+        return Vec::new();
+    };
+    let Ok(dir) = rules::path(&stronger.value) else { return Vec::new() };
+    if !is_same_place(&dir.join(CONFIG_FILE), path) {
+        return Vec::new();
+    }
+    let elsewhere = |given: &&Given| {
+        given.key == Key::DataDir
+            && rules::path(&given.value)
+                .is_ok_and(|path| !is_same_place(&given.place.base().join(path), &dir))
+    };
+    let name = stronger.name();
+    let words = format!(
+        "this file lies in the data directory that {name} gives, so this line would be without \
+         effect; remove the line, or leave {name} out"
+    );
+    of_file.iter().filter(elsewhere).map(|given| given.problem(words.clone())).collect()
+}
+
+fn is_same_place(a: &Path, b: &Path) -> bool {
+    match (a.canonicalize(), b.canonicalize()) {
+        (Ok(a), Ok(b)) => a == b,
+        _ => a == b,
+    }
 }
 
 fn default_dir(env: &Environment) -> Option<PathBuf> {

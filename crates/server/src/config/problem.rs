@@ -76,9 +76,7 @@ impl fmt::Display for Problem {
 pub(super) fn hide_secrets(name: &str, shown: &str) -> String {
     const HIDDEN: &str = "(hidden)";
     const LONGEST_CHARS: usize = 60;
-    let number = shown.trim_matches('"');
-    let plain_number = number.len() <= 10 && number.bytes().all(|byte| byte.is_ascii_digit());
-    if (sounds_secret(name) && !plain_number) || looks_like_key(shown) {
+    if (sounds_secret(name) && !is_number(shown)) || looks_like_key(shown) {
         return HIDDEN.to_owned();
     }
     let line = shown.lines().next().unwrap_or_default();
@@ -90,6 +88,14 @@ pub(super) fn hide_secrets(name: &str, shown: &str) -> String {
         (Some(at), true) => format!("{}://{HIDDEN}", &text[..at]),
         _ => text,
     }
+}
+
+/// An integer or a fraction, in quotes or not, too short for a secret.
+fn is_number(shown: &str) -> bool {
+    const LONGEST_CHARS: usize = 20;
+    let number = shown.trim_matches('"').trim_start_matches(['-', '+']);
+    let of_number = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'_' | b'.');
+    number.len() <= LONGEST_CHARS && number.bytes().all(of_number)
 }
 
 /// The key of `known` that differs from `name` in the fewest letters, if at most `limit`.
@@ -108,12 +114,13 @@ pub(super) fn probably_meant(name: &str) -> Option<Key> {
     let limit = 2.max(name.len() / 4);
     let whole = nearest(name, Key::ALL.iter().map(|key| key.name().to_owned()), limit);
     let by_name = |found: String| Key::ALL.into_iter().find(|key| key.name() == found);
-    let longer = || Key::ALL.into_iter().find(|key| name.len() > 3 && key.name().starts_with(name));
-    whole.and_then(by_name).or_else(longer).or_else(|| {
+    let by_leaf = || {
         let leaves = Key::ALL.iter().map(|key| leaf(key.name()));
         let found = nearest(&leaf(name), leaves, 1)?;
         Key::ALL.into_iter().find(|key| leaf(key.name()) == found)
-    })
+    };
+    let longer = || Key::ALL.into_iter().find(|key| name.len() > 3 && key.name().starts_with(name));
+    whole.and_then(by_name).or_else(by_leaf).or_else(longer)
 }
 
 /// The least number of letters to add, drop, change or swap with a neighbour.
@@ -167,6 +174,10 @@ mod tests {
             ("db_password", "\"hunter2\"", "(hidden)"),
             ("keys.active", "\"1\"", "\"1\""),
             ("keys.active", "12", "12"),
+            ("keys.active", "-1", "-1"),
+            ("keys.active", "1.5", "1.5"),
+            ("keys.active", "99_999_999_999", "99_999_999_999"),
+            ("api_key", "\"123456789012345678901\"", "(hidden)"),
             ("keys.active", "\"hunter2\"", "(hidden)"),
             ("principal", &hex, "(hidden)"),
             ("principal", "\"two\nlines\"", "\"two…"),

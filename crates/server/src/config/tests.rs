@@ -36,6 +36,10 @@ fn the_defaults_are_those_that_are_written_down() {
     assert_eq!(settings.drain, Duration::from_secs(30));
     assert_eq!(settings.lifetimes, Lifetimes::default());
     assert_eq!(
+        (settings.retention_job, settings.retention_interval),
+        (true, Duration::from_secs(300))
+    );
+    assert_eq!(
         (settings.backend_id, settings.active_key, settings.filesystem_override),
         (None, None, None)
     );
@@ -122,6 +126,12 @@ fn each_rule_names_value_and_remedy() {
         ("lifetimes.retention = \"soon\"", "\"10m\", \"36h\", \"30d\""),
         ("lifetimes.retention = true", "not a time span"),
         ("lifetimes = 5", "write [lifetimes]"),
+        ("retention.job = 1", "use true or false"),
+        ("retention.job = \"no\"", "use true or false"),
+        ("retention.interval = 0", "at least 1 s and at most 1 day"),
+        ("retention.interval = \"25h\"", "at least 1 s and at most 1 day"),
+        ("retention.interval = true", "not a time span"),
+        ("retention = \"30d\"", "write [retention] on a line of its own, or lifetimes.retention"),
         ("lock_wait = \"2m\"", "at most one minute"),
         ("drain = \"2h\"", "at most one hour"),
         ("principal = \"\"", "principal is empty"),
@@ -134,8 +144,26 @@ fn each_rule_names_value_and_remedy() {
         ("keys.active = 4294967296", "not a key's number"),
         ("keys.active = 0x1_0000_0000_0000_0000", "not a key's number"),
         ("filesystem_override = true", "only-this-host-opens-this-ledger"),
+        ("http.allowed_hosts = [\"a\"]", "separated by commas"),
+        ("http.allowed_hosts = \"http://a\"", "a host is a name or address"),
+        ("http.allowed_origins = \"*\"", "an origin is http or https"),
+        ("http.no_auth = true", "local-only"),
+        ("http.max_connections = 0", "from 1 to 1000000"),
+        ("http.max_in_flight = -1", "from 1 to 1000000"),
+        ("http.max_rate = 1.5", "from 0 to 1000000"),
+        ("http.max_sessions = \"many\"", "from 1 to 1000000"),
+        ("http.session_idle = 0", "more than 0"),
+        ("http.session_idle = \"2d\"", "at most one day"),
+        ("tls.cert = \"c.pem\"", "this needs tls.key too"),
+        ("tls.key = \"k.pem\"", "this needs tls.cert too"),
+        ("tokens = 7", "a path is text"),
         ("data_dir = \"\"", "the path is empty"),
         ("lock_wiat = 1", "1:1: lock_wiat = 1: there is no such setting; use lock_wait"),
+        (
+            "log = \"debug\"",
+            "log = \"debug\": what is logged is no setting of this file; use --log or COUNTERFOIL_LOG",
+        ),
+        ("[logging]\nlevel = 1", "use --log or COUNTERFOIL_LOG"),
         ("[colour]", "[colour]: there is no such setting; remove it"),
         ("[[store]]", "there is no such store"),
         ("store = \"sqlite\"\nstore = \"memory\"", "2:1: duplicate key"),
@@ -150,6 +178,34 @@ fn each_rule_names_value_and_remedy() {
 }
 
 #[test]
+fn a_server_over_http_is_set_up_in_one_table() {
+    // Promise: lists have commas, files count from the configuration's own, zero lifts the rate.
+    let settings = load_file(
+        "tokens = \"t.json\"\n[http]\nallowed_hosts = \"a.example, [::1]:8443\"\n\
+         allowed_origins = \"https://a.example\"\nmax_rate = 0\nsession_idle = \"1m\"\n\
+         [tls]\ncert = \"c.pem\"\nkey = \"/k.pem\"\n",
+    )
+    .expect("good");
+    let http = &settings.http;
+    assert_eq!(
+        http.allowed_hosts,
+        ["a.example", "[::1]:8443"].map(|h| HostRule::parse(h).unwrap())
+    );
+    assert_eq!(http.allowed_origins, [OriginRule::parse("https://a.example").unwrap()]);
+    assert_eq!((http.limits.max_rate, http.limits.session_idle), (0, Duration::from_secs(60)));
+    assert_eq!(http.limits.max_in_flight, HttpLimits::default().max_in_flight);
+    let file_of =
+        |path: Option<&PathBuf>| path.and_then(|path| path.file_name()).unwrap().to_owned();
+    assert_eq!(file_of(http.tls_cert.as_ref()), "c.pem");
+    assert_eq!(http.tls_key.as_deref(), Some(Path::new("/k.pem")));
+    let tokens = settings.tokens_file().expect("given");
+    assert!(tokens.is_absolute() && tokens.ends_with("t.json"), "{}", tokens.display());
+    let standard = load_file("").expect("good");
+    assert!(standard.tokens_file().expect("known").ends_with("counterfoil/tokens.json"));
+    assert_eq!((standard.http.no_auth, standard.http.limits), (None, HttpLimits::default()));
+}
+
+#[test]
 fn every_mistake_of_every_source_is_named_at_once() {
     // Promise: one start tells everything that is wrong with the settings, and shows no secret.
     let scratch = tempfile::tempdir().expect("a temporary directory");
@@ -159,7 +215,7 @@ principal = \" \"
 backend = \"orders\"
 store = \"postgres://counterfoil:hunter2@db/ledger\"
 lock_wait = \"soon\"
-drain = = 5
+drain = [5]
 api_key = \"hunter2\"
 
 [lifetimes]
@@ -185,6 +241,98 @@ active = \"6b6579206d6174657269616c20696e207468652077726f6e6720706c61636521\"
     let shown = error.to_string().replace(&scratch.path().display().to_string(), "/etc");
     assert!(!shown.contains("hunter2") && !shown.contains("6b6579"), "{shown}");
     insta::assert_snapshot!(shown);
+}
+
+#[test]
+fn after_broken_toml_nothing_else_of_the_file_is_told() {
+    // Promise: what a parser guesses behind a mistake is not told as somebody's setting; other
+    // sources are still checked.
+    for text in [
+        "principal = \"a\"\nstore = sqlite\"\n\n[state]\nx = 1\nlock_wait = \"soon\"\n",
+        "principal = \"a\"\nlifetimes = { state = 1\n[lifetimes\nstate = 1\n",
+        "principal = \"a\"\nstore sqlite\n[[keys]]\nactive = 0\n",
+    ] {
+        let error = load_file(text).expect_err(text);
+        let told: Vec<&str> = error.lines().collect();
+        assert_eq!(told.len(), 2, "{error}");
+        assert!(told[1].starts_with("/etc/counterfoil.toml:"), "{error}");
+        assert!(told[1].ends_with("; correct the TOML here"), "{error}");
+    }
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let path = scratch.path().join("f");
+    fs::write(&path, "a = \n").expect("written");
+    let given = Flags { config: Some(path), ..flags(&[(Key::Store, "x")]) };
+    assert_eq!(Settings::load(&given, &env(&[])).expect_err("both").count(), 2);
+}
+
+#[test]
+fn a_file_in_the_data_directory_cannot_give_another() {
+    // Promise: a data_dir that would be without effect is refused; one that agrees is not.
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let path = scratch.path().join(CONFIG_FILE);
+    let dir = scratch.path().to_str().expect("UTF-8");
+    let load = |text: &str, values: &[(Key, &str)], variables: &[(&str, &str)]| {
+        fs::write(&path, text).expect("written");
+        let given = Flags { config: Some(path.clone()), ..flags(values) };
+        Settings::load(&given, &env(variables)).map_err(|error| error.to_string())
+    };
+    let elsewhere = "data_dir = \"/elsewhere\"";
+    let by_flag = load(elsewhere, &[(Key::DataDir, dir)], &[]).expect_err("no effect");
+    assert!(by_flag.contains("remove the line, or leave --data-dir out"), "{by_flag}");
+    let by_variable = load(elsewhere, &[], &[("COUNTERFOIL_DATA_DIR", dir)]).expect_err("the same");
+    assert!(by_variable.contains("leave COUNTERFOIL_DATA_DIR out"), "{by_variable}");
+    load("data_dir = \".\"", &[(Key::DataDir, dir)], &[]).expect("agrees");
+    load(elsewhere, &[(Key::DataDir, "/third")], &[]).expect("a stronger source elsewhere");
+    let alone = load(elsewhere, &[], &[]).expect("has its effect");
+    assert_eq!(alone.data_dir().expect("given"), Path::new("/elsewhere"));
+}
+
+#[test]
+fn doubtful_lifetimes_are_told() {
+    // Promise: clocks that end in an unusual order are allowed, and named.
+    let cases: &[(&str, usize)] = &[
+        ("", 0),
+        ("lifetimes.state = \"1h\"", 0),
+        ("lifetimes.state = \"61m\"", 1),
+        ("lifetimes.authority = \"31d\"", 1),
+        ("[lifetimes]\nstate = 3\nauthority = 2\nretention = 1", 2),
+    ];
+    for (text, count) in cases {
+        assert_eq!(load_file(text).expect(text).doubts().len(), *count, "{text}");
+    }
+}
+
+#[test]
+fn every_setting_is_documented() {
+    // Promise: the guide has each key with its default, its variable and its flag, and its example
+    // can be used as it stands.
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+    let guide = fs::read_to_string(path).expect("the guide");
+    let defaults = Effective::load(&Flags::default(), &env(&[])).expect("defaults");
+    let command = crate::cli::command();
+    let serve = command.find_subcommand("serve").expect("the command");
+    for value in defaults.values {
+        let (key, name) = (value.key, value.key.name());
+        let start = format!("| `{name}` |");
+        let row = guide.lines().find(|line| line.starts_with(&start)).expect(name);
+        let is_flag = serve.get_arguments().any(|arg| {
+            arg.get_long().is_some_and(|long| key.flag().strip_prefix("--") == Some(long))
+        });
+        let flag = if is_flag { format!("`{}`", key.flag()) } else { "none".into() };
+        let end = format!("| `{}` | {flag} |", key.env());
+        assert!(row.ends_with(&end), "{name}: {end}");
+        // Paths depend on the environment.
+        if let Some(default) = value.value.filter(|_| !matches!(key, Key::DataDir | Key::Tokens)) {
+            assert!(row.contains(&format!("| `{default}` |")), "{name}: {default}");
+        }
+        let leaf = name.rsplit('.').next().expect("a word");
+        assert!(guide.contains(&format!("\n{leaf} = ")) || guide.contains(&format!("# {leaf} = ")));
+    }
+    let (_, example) = guide.split_once("```toml\n").expect("an example");
+    let (example, _) = example.split_once("```").expect("its end");
+    load_file(example).expect("it can be used");
+    let whole = example.replace("# filesystem", "filesystem").replace("# no_auth", "no_auth");
+    load_file(&whole).expect("with the lines in comments too");
 }
 
 #[test]

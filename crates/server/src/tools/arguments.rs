@@ -4,7 +4,7 @@ use counterfoil_core::identity::OperationId;
 use counterfoil_core::json::{Object, Value};
 use counterfoil_core::refusal::{Code, Refusal};
 
-use crate::wire::meta;
+use crate::wire::{RawCall, meta};
 
 /// The arguments of one call, held against the names that the tool knows.
 #[derive(Debug)]
@@ -124,6 +124,43 @@ impl<'a> Arguments<'a> {
             )),
         }
     }
+}
+
+/// An operation ID that is no UUID has at least this many characters where strangers can try IDs.
+const UNGUESSABLE_CHARS: usize = 16;
+
+/// Refuses an operation ID that others could come upon by trying: whether an ID exists can be
+/// inferred from a conflict.
+///
+/// # Errors
+/// [`Refusal`] with `invalid_argument`. An ID that cannot be read passes: its tool refuses it.
+pub fn check_unguessable(raw: &RawCall) -> Result<(), Refusal> {
+    for text in operation_id_texts(raw) {
+        let count = text.chars().count();
+        if count < UNGUESSABLE_CHARS {
+            return Err(Refusal::new(
+                Code::InvalidArgument,
+                format!(
+                    "the operation ID has {count} characters; over HTTP it must be hard to guess: \
+                     use a UUID, or at least {UNGUESSABLE_CHARS} characters"
+                ),
+                OperationId::parse(text).ok(),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The operation that a call names, where one can be read: for refusals before its tool is known.
+#[must_use]
+pub fn operation_id_of(raw: &RawCall) -> Option<OperationId> {
+    operation_id_texts(raw).find_map(|text| OperationId::parse(text).ok())
+}
+
+fn operation_id_texts(raw: &RawCall) -> impl Iterator<Item = &str> {
+    let argument = raw.arguments().and_then(|arguments| arguments.get("operation_id"));
+    let in_meta = raw.meta().and_then(|all| all.get(meta::OPERATION_ID));
+    [argument, in_meta].into_iter().flatten().filter_map(Value::as_str)
 }
 
 /// Holds a text against its limit and refuses a blank one.

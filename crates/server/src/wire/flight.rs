@@ -46,6 +46,8 @@ pub(super) enum Refusal {
     Duplicate,
     /// As many requests are in flight as are allowed.
     Full,
+    /// The frames of the requests in flight have as many bytes as are allowed.
+    Heavy,
     /// The connection is ending.
     Draining,
 }
@@ -56,13 +58,20 @@ pub(super) struct Flights {
     table: Arc<Mutex<Table>>,
     progress: watch::Sender<Progress>,
     max_count: usize,
+    max_bytes: usize,
 }
 
 #[derive(Debug, Default)]
 struct Table {
     last_number: i64,
     by_id: HashMap<WireId, i64>,
-    by_number: HashMap<i64, WireId>,
+    by_number: HashMap<i64, Flight>,
+}
+
+#[derive(Clone, Debug)]
+struct Flight {
+    id: WireId,
+    bytes: usize,
 }
 
 /// Changed only while the table is locked, so that no request slips in behind a drain.
@@ -70,16 +79,20 @@ struct Table {
 struct Progress {
     /// Requests admitted whose answer is neither written nor waived.
     pending_count: usize,
+    /// The length of their frames together.
+    pending_bytes: usize,
     draining: Option<(DrainCause, Instant)>,
 }
 
 impl Flights {
-    pub(super) fn new(max_count: usize) -> Self {
-        Self { table: Arc::default(), progress: watch::Sender::new(Progress::default()), max_count }
+    pub(super) fn new(max_count: usize, max_bytes: usize) -> Self {
+        let progress = watch::Sender::new(Progress::default());
+        Self { table: Arc::default(), progress, max_count, max_bytes }
     }
 
-    /// Takes a request in and gives it its number.
-    pub(super) fn admit(&self, id: WireId) -> Result<i64, Refusal> {
+    /// Takes a request in, whose frame has so many bytes, and gives it its number. A request alone
+    /// is always taken.
+    pub(super) fn admit(&self, id: WireId, bytes: usize) -> Result<i64, Refusal> {
         let mut table = self.lock();
         let progress = *self.progress.borrow();
         if progress.draining.is_some() {
@@ -91,11 +104,20 @@ impl Flights {
             Entry::Vacant(_) if progress.pending_count >= self.max_count => {
                 return Err(Refusal::Full);
             }
+            Entry::Vacant(_)
+                if progress.pending_count > 0
+                    && progress.pending_bytes.saturating_add(bytes) > self.max_bytes =>
+            {
+                return Err(Refusal::Heavy);
+            }
             Entry::Vacant(vacant) => vacant.insert(number),
         };
-        table.by_number.insert(number, id);
+        table.by_number.insert(number, Flight { id, bytes });
         table.last_number = number;
-        self.progress.send_modify(|progress| progress.pending_count += 1);
+        self.progress.send_modify(|progress| {
+            progress.pending_count += 1;
+            progress.pending_bytes += bytes;
+        });
         Ok(number)
     }
 
@@ -104,8 +126,8 @@ impl Flights {
     pub(super) fn cancel(&self, id: &WireId) -> Option<i64> {
         let mut table = self.lock();
         let number = table.by_id.remove(id)?;
-        table.by_number.remove(&number);
-        self.settle_one();
+        let flight = table.by_number.remove(&number)?;
+        self.settle_one(flight.bytes);
         Some(number)
     }
 
@@ -113,15 +135,15 @@ impl Flights {
     /// The request counts as pending until the returned value is dropped.
     pub(super) fn answer(&self, number: i64) -> Option<Answer> {
         let mut table = self.lock();
-        let id = table.by_number.remove(&number)?;
+        let flight = table.by_number.remove(&number)?;
         // From here the client may see the reply, and may use the ID again.
-        table.by_id.remove(&id);
-        Some(Answer { id, flights: self.clone() })
+        table.by_id.remove(&flight.id);
+        Some(Answer { flight, flights: self.clone() })
     }
 
     /// The client's ID of a request in flight.
     pub(super) fn id_of(&self, number: i64) -> Option<WireId> {
-        self.lock().by_number.get(&number).cloned()
+        self.lock().by_number.get(&number).map(|flight| flight.id.clone())
     }
 
     /// Begins the end of the connection, unless it has begun.
@@ -157,8 +179,11 @@ impl Flights {
         *progress.wait_for(until).await.expect("self holds a sender")
     }
 
-    fn settle_one(&self) {
-        self.progress.send_modify(|progress| progress.pending_count -= 1);
+    fn settle_one(&self, bytes: usize) {
+        self.progress.send_modify(|progress| {
+            progress.pending_count -= 1;
+            progress.pending_bytes -= bytes;
+        });
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -169,18 +194,18 @@ impl Flights {
 /// The right to answer one request, once.
 #[derive(Debug)]
 pub(super) struct Answer {
-    id: WireId,
+    flight: Flight,
     flights: Flights,
 }
 
 impl Answer {
     pub(super) fn id(&self) -> &WireId {
-        &self.id
+        &self.flight.id
     }
 }
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        self.flights.settle_one();
+        self.flights.settle_one(self.flight.bytes);
     }
 }

@@ -43,6 +43,15 @@ impl WireId {
         &self.json
     }
 
+    /// Whether the SDK's type says exactly this: text, or an integer of 64 bits that is written
+    /// without fraction, exponent or sign of zero.
+    pub(super) fn is_exact(&self) -> bool {
+        match &self.key {
+            Key::Text(_) => true,
+            Key::Number(digits) => *digits == self.json && digits.parse::<i64>().is_ok(),
+        }
+    }
+
     /// The nearest thing that the SDK's type can say. An integer past 64 bits becomes a string.
     pub(super) fn to_request_id(&self) -> RequestId {
         match &self.key {

@@ -21,8 +21,10 @@ pub(super) enum Message {
     Notification(Box<ClientNotification>),
     /// The client's answer to a request of ours.
     Reply(Box<ClientJsonRpcMessage>),
-    /// Allowed to be dropped: a notification or an answer that the SDK cannot read.
+    /// Allowed to be dropped: a notification that the SDK cannot read.
     Ignored(&'static str),
+    /// An answer that the SDK cannot read.
+    UnreadableReply,
 }
 
 /// Why a frame is refused. The message names the rule and the remedy, never a value.
@@ -61,7 +63,7 @@ pub(super) fn read(frame: &[u8], limits: &JsonLimits) -> Result<Message, Fault> 
     };
     let Value::Object(mut object) = value else {
         let message = "a frame must be one JSON object; batches are not part of the served \
-                       protocol versions: send each message on its own line";
+                       protocol versions: send each message by itself";
         return Err(Fault::new(None, ErrorCode::INVALID_REQUEST, message));
     };
     let has_outcome = object.contains_key("result") || object.contains_key("error");
@@ -116,7 +118,7 @@ fn read_reply(frame: &[u8], object: &Object) -> Result<Message, Fault> {
     }
     Ok(match serde_json::from_slice(frame) {
         Ok(reply) => Message::Reply(Box::new(reply)),
-        Err(_) => Message::Ignored("an answer that the SDK cannot read"),
+        Err(_) => Message::UnreadableReply,
     })
 }
 
@@ -180,7 +182,7 @@ fn sdk_text(method: &str, params: Option<&Value>) -> String {
 }
 
 /// The methods for which the SDK has a request type.
-const TYPED_METHODS: &[&str] = &[
+pub(crate) const TYPED_METHODS: &[&str] = &[
     "completion/complete",
     "initialize",
     "logging/setLevel",

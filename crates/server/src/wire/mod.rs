@@ -8,6 +8,7 @@
 //! Deliberately absent: JSON-RPC batches (no served protocol revision has them), and a repair of
 //! bad input (nothing is ever replaced by U+FFFD or cut to fit).
 
+mod body;
 mod call;
 mod flight;
 mod frame;
@@ -28,14 +29,19 @@ use counterfoil_core::json::JsonLimits;
 use rmcp::ErrorData;
 use rmcp::model::ProtocolVersion;
 
+pub use body::{Body, BodyRequest, RefusedBody, error_reply, read_body, result_reply};
 pub use call::RawCall;
 pub use flight::{DrainCause, Ended};
 pub use id::{MAX_ID_BYTES, WireId};
+pub(crate) use message::TYPED_METHODS;
+pub(crate) use serve::answering_panics;
 pub use serve::{ServeError, serve};
 pub use stdio::StdioTransport;
 
 /// Most requests of one connection that are served at the same time, by default.
 pub const DEFAULT_MAX_IN_FLIGHT_COUNT: usize = 1024;
+/// Most bytes of the frames of requests in flight on one connection, by default (16 MiB).
+pub const DEFAULT_MAX_IN_FLIGHT_BYTES: usize = 16 * 1024 * 1024;
 /// Longest wait for requests in flight once a connection ends, by default.
 pub const DEFAULT_DRAIN_LIMIT: Duration = Duration::from_secs(30);
 
@@ -46,6 +52,9 @@ pub struct WireLimits {
     pub json: JsonLimits,
     /// Count of requests that wait for their answer; the next one is refused.
     pub max_in_flight_count: usize,
+    /// Bytes of the frames that wait for their answer, together; a request that would go beyond it
+    /// is refused. Each is held several times over while it is worked on.
+    pub max_in_flight_bytes: usize,
     /// How long, after the end of input or the shutdown signal, requests in flight may still be
     /// answered.
     pub drain_limit: Duration,
@@ -56,6 +65,7 @@ impl Default for WireLimits {
         Self {
             json: JsonLimits::default(),
             max_in_flight_count: DEFAULT_MAX_IN_FLIGHT_COUNT,
+            max_in_flight_bytes: DEFAULT_MAX_IN_FLIGHT_BYTES,
             drain_limit: DEFAULT_DRAIN_LIMIT,
         }
     }

@@ -1,8 +1,8 @@
 //! From the SDK's messages to frames: the client's own IDs are put back.
 
 use rmcp::model::{
-    ErrorData, GetMeta, JsonRpcMessage, RequestId, ServerJsonRpcMessage, ServerNotification,
-    ServerResult,
+    ErrorCode, ErrorData, GetMeta, JsonRpcMessage, RequestId, ServerJsonRpcMessage,
+    ServerNotification, ServerResult,
 };
 use serde::Serialize;
 
@@ -20,6 +20,11 @@ impl Outgoing {
     /// `None` for an answer that is no longer wanted: the request was cancelled.
     pub(super) fn new(mut message: ServerJsonRpcMessage, flights: &Flights) -> Option<Self> {
         restore_subscription_id(&mut message, flights);
+        if let JsonRpcMessage::Error(error) = &mut message
+            && error.error.code == ErrorCode::METHOD_NOT_FOUND
+        {
+            error.error.message = unknown_method(&error.error.message).into();
+        }
         let number = match &message {
             JsonRpcMessage::Response(response) => Some(&response.id),
             JsonRpcMessage::Error(error) => error.id.as_ref(),
@@ -50,6 +55,16 @@ impl Outgoing {
     }
 }
 
+/// The SDK gives the bare name, however long it is.
+fn unknown_method(name: &str) -> String {
+    const LONGEST_CHARS: usize = 64;
+    let mut shown: String = name.chars().take(LONGEST_CHARS).collect();
+    if shown.len() < name.len() {
+        shown.push('…');
+    }
+    format!("method `{shown}` is not known to this server")
+}
+
 /// The refusal of a frame, as JSON text. Its `id` is absent where it could not be read (MCP
 /// 2026-07-28, Base Protocol, Error Responses).
 pub(super) fn fault(fault: &Fault) -> Vec<u8> {
@@ -58,7 +73,12 @@ pub(super) fn fault(fault: &Fault) -> Vec<u8> {
     envelope(id, "error", &error).expect("an error without data has no map and no float")
 }
 
-fn envelope<T: Serialize>(id: Option<&str>, member: &str, body: &T) -> serde_json::Result<Vec<u8>> {
+/// One answer: `member` is `result` or `error`; `id` is JSON text.
+pub(super) fn envelope<T: Serialize>(
+    id: Option<&str>,
+    member: &str,
+    body: &T,
+) -> serde_json::Result<Vec<u8>> {
     let mut frame = br#"{"jsonrpc":"2.0","#.to_vec();
     if let Some(id) = id {
         frame.extend_from_slice(b"\"id\":");

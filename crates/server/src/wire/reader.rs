@@ -55,6 +55,10 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     }
 
     async fn take(&mut self, frame: Frame) {
+        let bytes = match &frame {
+            Frame::Line(line) => line.len(),
+            Frame::Oversized { .. } => 0,
+        };
         let read = match frame {
             Frame::Line(line) if line.iter().all(u8::is_ascii_whitespace) => return,
             Frame::Line(line) => message::read(&line, &self.limits.json),
@@ -62,7 +66,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                 Err(Fault::oversized(envelope, size_bytes, self.limits.json.max_bytes))
             }
         };
-        match read.and_then(|message| self.number(message)) {
+        match read.and_then(|message| self.number(message, bytes)) {
             Ok(Some(message)) => {
                 // An error means that the SDK's loop is over, and so is this connection.
                 let _ = self.messages.send(message).await;
@@ -77,10 +81,14 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     }
 
     /// The message as the SDK gets it; `None` if it is to be dropped.
-    fn number(&self, message: Message) -> Result<Option<ClientJsonRpcMessage>, Fault> {
+    fn number(
+        &self,
+        message: Message,
+        bytes: usize,
+    ) -> Result<Option<ClientJsonRpcMessage>, Fault> {
         Ok(match message {
             Message::Request(request, id) => {
-                let number = match self.flights.admit(id.clone()) {
+                let number = match self.flights.admit(id.clone(), bytes) {
                     Ok(number) => number,
                     Err(refusal) => return Err(self.refused(id, refusal)),
                 };
@@ -97,10 +105,17 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                 tracing::debug!("dropped {what}");
                 None
             }
+            Message::UnreadableReply => {
+                tracing::debug!("dropped an answer that the SDK cannot read");
+                None
+            }
         })
     }
 
     fn refused(&self, id: WireId, refusal: Refusal) -> Fault {
+        // With the ID of a request in flight the refusal would be taken for that one's reply, and
+        // would say of an effect under way that nothing was done.
+        let named = (refusal != Refusal::Duplicate).then_some(id);
         let (code, message) = match refusal {
             Refusal::Duplicate => (
                 ErrorCode::INVALID_REQUEST,
@@ -115,12 +130,20 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                     self.limits.max_in_flight_count
                 ),
             ),
+            Refusal::Heavy => (
+                ErrorCode::INTERNAL_ERROR,
+                format!(
+                    "not started: with this request those in flight would have over {} bytes, \
+                     which is the limit; send again after a reply",
+                    self.limits.max_in_flight_bytes
+                ),
+            ),
             Refusal::Draining => (
                 ErrorCode::INTERNAL_ERROR,
                 "not started: the server is shutting down; send again after a restart".to_owned(),
             ),
         };
-        Fault::new(Some(id), code, message)
+        Fault::new(named, code, message)
     }
 }
 

@@ -50,6 +50,21 @@ where
     Ok(Ended { cause, opened, unanswered_count: flights.pending_count() })
 }
 
+/// Runs a handler; a panic of it becomes an error reply.
+pub(crate) async fn answering_panics<T>(
+    handled: impl Future<Output = Result<T, ErrorData>>,
+) -> Result<T, ErrorData> {
+    AssertUnwindSafe(handled).catch_unwind().await.unwrap_or_else(|_| {
+        // The panic hook has reported where; the payload may hold values of the call.
+        tracing::error!("a request handler panicked");
+        Err(ErrorData::internal_error(
+            "the request failed inside the server: its outcome is unknown, so ask for the \
+             status of the operation or send the same operation ID again",
+            None,
+        ))
+    })
+}
+
 /// Turns the panic of a handler into an error reply.
 struct PanicGuard<S>(S);
 
@@ -60,16 +75,7 @@ impl<S: Service<RoleServer>> Service<RoleServer> for PanicGuard<S> {
         context: RequestContext<RoleServer>,
     ) -> Result<ServerResult, ErrorData> {
         // Boxed: the SDK's dispatch future is large, and is held twice here.
-        let handled = Box::pin(self.0.handle_request(request, context));
-        AssertUnwindSafe(handled).catch_unwind().await.unwrap_or_else(|_| {
-            // The panic hook has reported where; the payload may hold values of the call.
-            tracing::error!("a request handler panicked");
-            Err(ErrorData::internal_error(
-                "the request failed inside the server: its outcome is unknown, so ask for the \
-                 status of the operation or send the same operation ID again",
-                None,
-            ))
-        })
+        answering_panics(Box::pin(self.0.handle_request(request, context))).await
     }
 
     async fn handle_notification(

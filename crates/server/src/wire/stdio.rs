@@ -61,7 +61,7 @@ impl StdioTransport {
         W: AsyncWrite + Send + Unpin + 'static,
     {
         let stop = CancellationToken::new();
-        let flights = Flights::new(limits.max_in_flight_count);
+        let flights = Flights::new(limits.max_in_flight_count, limits.max_in_flight_bytes);
         let writer = Writer::spawn(output, flights.clone(), stop.clone());
         let (reader, messages) = Reader::new(input, limits, flights.clone(), writer.clone());
         spawn_until(stop.clone(), reader.run());

@@ -1,6 +1,7 @@
 //! A ledger that a server has left behind, made without one so that its clock can be chosen.
 
 use std::fs;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +37,7 @@ impl Clock for AnHourAgo {
 /// Leaves a ledger with these operations: all whole, but for one that is named `half`, whose server
 /// died between its two steps.
 pub(crate) fn leave_ledger(dir: &Path, clock: Arc<dyn Clock>, retention: Span, ids: &[&str]) {
-    fs::create_dir_all(dir).expect("made");
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).expect("made");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
         let store = SqliteStore::open(&SqliteOptions {

@@ -6,10 +6,10 @@ pub(crate) mod ledger;
 
 use std::fs;
 use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use tempfile::TempDir;
 
@@ -21,6 +21,7 @@ pub(crate) struct Bench {
     scratch: TempDir,
     data_dir: PathBuf,
     variables: Vec<(String, String)>,
+    removed: Vec<&'static str>,
 }
 
 /// How a command ended.
@@ -35,7 +36,7 @@ impl Bench {
     pub(crate) fn new() -> Self {
         let scratch = tempfile::tempdir().expect("a temporary directory");
         let data_dir = scratch.path().join("data");
-        Self { scratch, data_dir, variables: Vec::new() }
+        Self { scratch, data_dir, variables: Vec::new(), removed: Vec::new() }
     }
 
     /// Another data directory.
@@ -49,6 +50,17 @@ impl Bench {
         self
     }
 
+    /// Makes the data directory, for its owner alone.
+    pub(crate) fn make_data_dir(&self) {
+        fs::DirBuilder::new().mode(0o700).create(&self.data_dir).expect("made");
+    }
+
+    /// Without a variable that is set otherwise.
+    pub(crate) fn without_env(mut self, name: &'static str) -> Self {
+        self.removed.push(name);
+        self
+    }
+
     /// A path in the data directory; empty for the directory itself.
     pub(crate) fn data(&self, name: &str) -> PathBuf {
         if name.is_empty() { self.data_dir.clone() } else { self.data_dir.join(name) }
@@ -56,6 +68,13 @@ impl Bench {
 
     pub(crate) fn run(&self, arguments: &[&str]) -> Ended {
         self.command(Path::new(env!("CARGO_BIN_EXE_counterfoil")), arguments).output().into()
+    }
+
+    /// Starts a server that lives until its stdin is closed; what it says is not read.
+    pub(crate) fn start(&self, arguments: &[&str]) -> Child {
+        let mut command = self.command(Path::new(env!("CARGO_BIN_EXE_counterfoil")), arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().expect("started")
     }
 
     /// With `input` on stdin.
@@ -109,6 +128,9 @@ impl Bench {
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .current_dir(self.scratch.path())
             .stdin(Stdio::null());
+        for name in &self.removed {
+            command.env_remove(name);
+        }
         command
     }
 }

@@ -96,6 +96,21 @@ async fn bad_frames_are_refused_and_the_connection_lives() {
 }
 
 #[tokio::test]
+async fn an_unknown_method_is_told_in_words_of_bounded_length() {
+    // Promise: whoever calls a method that this server has not is told so, and no name floods the
+    // reply.
+    let cases = [
+        ("no/such".to_owned(), "method `no/such` is not known to this server".to_owned()),
+        ("x".repeat(500), format!("method `{}…` is not known to this server", "x".repeat(64))),
+    ];
+    let mut client = Client::connect();
+    for (method, words) in cases {
+        client.send(modern("7", &method, "")).await;
+        assert_eq!(client.reply().await["error"]["message"], words);
+    }
+}
+
+#[tokio::test]
 async fn each_bad_frame_is_refused_as_the_first_of_its_connection_too() {
     // Promise: a bad first frame ends no connection, although no lifecycle was opened yet.
     for (frame, code, id) in bad_frames() {

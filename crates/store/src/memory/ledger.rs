@@ -11,6 +11,7 @@ use counterfoil_core::record::EffectRef;
 use counterfoil_core::time::Timestamp;
 
 use super::path;
+use super::purge::Upkeep;
 use super::rows::{MemoryEffects, Rows};
 use crate::clock::SharedMark;
 use crate::contract::{Answer, AuditEvent, Finish, Resolve, Resolved, Submission};
@@ -20,7 +21,7 @@ use crate::keys::KeyCheck;
 use crate::steps::{
     AuditLine, CANCEL_REQUESTED, COMPENSATED, COMPENSATION_FAILED, Kept, NOT_THERE, RESERVED,
     check_result, compensation_identity, effect_failed, effect_words, finish_too_late, first_step,
-    key_taken, last_step, nothing_to_finish, resolve, wrong_row,
+    key_taken, last_step, nothing_to_finish, replay, resolve, wrong_row,
 };
 use crate::tables::{Tables, is_identifier, is_reserved};
 
@@ -28,8 +29,9 @@ use crate::tables::{Tables, is_identifier, is_reserved};
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) operations: BTreeMap<OperationKey, Kept>,
-    by_id: HashMap<(Tenant, IndexKey), OperationKey>,
-    audit: HashMap<OperationKey, Vec<AuditEvent>>,
+    pub(super) by_id: HashMap<(Tenant, IndexKey), OperationKey>,
+    pub(super) audit: HashMap<OperationKey, Vec<AuditEvent>>,
+    pub(super) upkeep: Upkeep,
     keys: BTreeMap<u32, [u8; 16]>,
     pub(super) rows: Rows,
 }
@@ -40,13 +42,19 @@ impl Ledger {
             operations: BTreeMap::new(),
             by_id: HashMap::new(),
             audit: HashMap::new(),
+            upkeep: Upkeep::default(),
             keys: BTreeMap::new(),
             rows: Rows::new(tables),
         }
     }
 
     pub(super) fn has_operations(&self) -> bool {
-        !self.operations.is_empty()
+        !self.operations.is_empty() || self.upkeep.has_forgotten()
+    }
+
+    pub(super) fn unsettled_count(&self) -> u64 {
+        let unsettled = |kept: &&Kept| !kept.record.state.is_terminal();
+        self.operations.values().filter(unsettled).count() as u64
     }
 
     pub(super) fn key_ids(&self) -> Vec<u32> {
@@ -96,7 +104,7 @@ impl Ledger {
         match (decide(admitted, record, time), record) {
             (Decision::Refuse(refusal), _) => return Ok(Answer::Refused(refusal)),
             (Decision::Replay, Some(record)) => {
-                return Ok(Answer::Replayed(Box::new(record.clone())));
+                return Ok(replay(record.clone(), self.rows.look(record.effect.as_ref())));
             }
             (Decision::Replay, None) => unreachable!("decide() replays only a record"),
             (Decision::Fresh, _) => {}

@@ -12,11 +12,14 @@ use counterfoil_core::time::Timestamp;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
 
 use super::connection::APPLICATION_ID;
+use super::due::first_key_of;
 use super::effects::look;
-use super::faults::words;
-use super::migrations::KNOWN_VERSION;
+use super::faults::{Kind, kind, words};
+use super::findings::{CheckRefused, CheckReport, MAX_PROBLEMS, Subject};
+use super::migrations::{KNOWN_VERSION, RETENTION_VERSION};
 use super::open::{beside, is_absent, read_ledger_row};
-use super::rows::{AFTER_KEY, Damage, decode};
+use super::rows::{AFTER_KEY, decode, names};
+use super::upkeep::Upkeep;
 use crate::error::OpenRefused;
 use crate::steps::CANCEL_REQUESTED;
 use crate::tables::{LEDGER_TABLES, is_identifier};
@@ -24,64 +27,13 @@ use crate::tables::{LEDGER_TABLES, is_identifier};
 /// So many records are read in one snapshot; a longer one would keep the log from being cut.
 const RECORDS_PER_SNAPSHOT: i64 = 500;
 
-/// Of each kind of problem at most so many are told.
-const MAX_PROBLEMS: usize = 200;
-
 const LOCK_WAIT: Duration = Duration::from_secs(5);
-
-/// What a check found.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct CheckReport {
-    /// The ledger's ID.
-    pub backend_id: String,
-    /// The version of its schema.
-    pub schema_version: i64,
-    /// How many records there are, sound or not.
-    pub operations_count: u64,
-    /// How many records are in which state; damaged ones are in none.
-    pub states: BTreeMap<&'static str, u64>,
-    /// The keys of the records that fail their own checks, as UUIDs.
-    pub damaged_records: Vec<String>,
-    /// How many audit events there are.
-    pub audit_events_count: u64,
-    /// How many rows of effects were compared with their digests.
-    pub effect_rows_count: u64,
-    /// How many rows each table of effects holds, whoever made them.
-    pub effect_tables: BTreeMap<String, u64>,
-    /// What is not wrong and still worth knowing: rows that somebody changed after their effect.
-    pub notes: Vec<String>,
-    /// What is wrong, in words that hold no stored value. Empty for a sound ledger.
-    pub problems: Vec<String>,
-}
-
-impl CheckReport {
-    /// Whether nothing is wrong.
-    #[must_use]
-    pub fn is_sound(&self) -> bool {
-        self.problems.is_empty()
-    }
-
-    fn problem(&mut self, problem: String) {
-        match self.problems.len() {
-            told if told < MAX_PROBLEMS => self.problems.push(problem),
-            MAX_PROBLEMS => self.problems.push("and more, which are not told".into()),
-            _ => {}
-        }
-    }
-
-    /// Runs one part of the check; damage that stops it is a problem like any other.
-    fn part(&mut self, what: &str, part: impl FnOnce(&mut Self) -> rusqlite::Result<()>) {
-        if let Err(error) = part(self) {
-            self.problem(format!("{what} could not be read: {}", words(&error)));
-        }
-    }
-}
 
 /// Checks the ledger at `path`.
 ///
 /// # Errors
-/// [`OpenRefused`] if the file is not there, is no ledger, or is of a newer schema.
-pub fn check(path: impl AsRef<Path>) -> Result<CheckReport, OpenRefused> {
+/// [`CheckRefused`] if the file is not there, is no ledger, or is of a newer schema.
+pub fn check(path: impl AsRef<Path>) -> Result<CheckReport, CheckRefused> {
     let path = path.as_ref();
     let connection = open_read_only(path)?;
     let mut report = CheckReport::default();
@@ -89,23 +41,34 @@ pub fn check(path: impl AsRef<Path>) -> Result<CheckReport, OpenRefused> {
     report.part("the file's structure", |report| check_structure(&connection, report));
     report.part("the records", |report| check_records(&connection, report));
     report.part("the effects' rows", |report| check_orphans(&connection, report));
+    report.part("the retention's state", |report| check_retention(&connection, report));
     Ok(report)
 }
 
-fn open_read_only(path: &Path) -> Result<Connection, OpenRefused> {
-    let damaged = |cause: String| OpenRefused::Damaged { path: path.to_owned(), cause };
-    let path = &std::path::absolute(path).map_err(|error| damaged(error.to_string()))?;
-    if is_absent(path)? {
-        return Err(OpenRefused::Absent { path: path.to_owned() });
+fn open_read_only(path: &Path) -> Result<Connection, CheckRefused> {
+    let no_ledger = |cause: String| CheckRefused::NoLedger { path: path.to_owned(), cause };
+    let unreadable = |cause: String| CheckRefused::Unreadable { path: path.to_owned(), cause };
+    let absolute = std::path::absolute(path).map_err(|error| unreadable(error.to_string()))?;
+    if absolute.is_dir() {
+        return Err(CheckRefused::Directory { path: path.to_owned() });
+    }
+    match is_absent(&absolute) {
+        Ok(false) => {}
+        Ok(true) => return Err(CheckRefused::Absent { path: path.to_owned() }),
+        Err(OpenRefused::Damaged { cause, .. }) => return Err(no_ledger(cause)),
+        Err(OpenRefused::NotWritable { cause, .. }) => return Err(unreadable(cause)),
+        Err(other) => return Err(unreadable(other.to_string())),
     }
     let explain = |error: &rusqlite::Error| match error.sqlite_error_code() {
-        Some(ErrorCode::NotADatabase) => damaged("it is not a SQLite database".into()),
-        None => damaged("its table `ledger` is missing or empty".into()),
-        Some(_) => damaged(words(error)),
+        Some(ErrorCode::NotADatabase) => no_ledger("it is not a SQLite database".into()),
+        Some(ErrorCode::DatabaseCorrupt) => no_ledger(words(error)),
+        None => no_ledger("its table `ledger` is missing or empty".into()),
+        Some(_) if kind(error) == Kind::Statement => no_ledger(words(error)),
+        Some(_) => unreadable(words(error)),
     };
-    let (connection, id) = connect(path).map_err(|error| explain(&error))?;
+    let (connection, id) = connect(&absolute).map_err(|error| explain(&error))?;
     if id != APPLICATION_ID {
-        return Err(damaged("it is a SQLite database, but not a Counterfoil ledger".into()));
+        return Err(no_ledger("it is a SQLite database, but not a Counterfoil ledger".into()));
     }
     let (version, min_compatible) = connection
         .query_row("SELECT version, min_compatible FROM ledger", [], |row| {
@@ -113,7 +76,7 @@ fn open_read_only(path: &Path) -> Result<Connection, OpenRefused> {
         })
         .map_err(|error| explain(&error))?;
     if min_compatible > KNOWN_VERSION || version < 1 {
-        return Err(OpenRefused::Schema {
+        return Err(CheckRefused::Schema {
             path: path.to_owned(),
             version,
             min_compatible,
@@ -198,20 +161,15 @@ fn check_records(connection: &Connection, report: &mut CheckReport) -> rusqlite:
             report.operations_count += 1;
             match decode(row) {
                 Ok(kept) => check_record(&snapshot, &kept.record, high_water, report)?,
-                Err(damage) => report.damaged(&after, damage),
+                Err(damage) => {
+                    let subject = Subject::unsure(&after, names(row), damage.column);
+                    report.damaged(&subject, &damage);
+                }
             }
         }
         if count < RECORDS_PER_SNAPSHOT {
             return Ok(());
         }
-    }
-}
-
-impl CheckReport {
-    fn damaged(&mut self, key: &[u8], damage: Damage) {
-        let key = <[u8; 16]>::try_from(key).map_or_else(|_| "?".into(), uuid_text);
-        self.problem(format!("operation {key} is damaged: {damage}"));
-        self.damaged_records.push(key);
     }
 }
 
@@ -221,34 +179,36 @@ fn check_record(
     high_water: Option<Timestamp>,
     report: &mut CheckReport,
 ) -> rusqlite::Result<()> {
-    let key = uuid_text(*record.key.as_bytes());
+    let subject = Subject::of(record);
     *report.states.entry(record.state.as_str()).or_default() += 1;
     let newest = record.settled_at.unwrap_or(record.created_at);
     if high_water.is_some_and(|mark| newest > mark) {
-        report.problem(format!("operation {key} is newer than the ledger's high-water mark"));
+        let words = format!("{subject} is newer than the ledger's high-water mark");
+        report.wrong(&subject, words);
     }
     if record.settled_at.is_some_and(|at| at < record.created_at) {
-        report.problem(format!("operation {key} was settled before it was made"));
+        report.wrong(&subject, format!("{subject} was settled before it was made"));
     }
     if record.effect.is_some() && record.state != State::NotApplied {
         report.effect_rows_count += 1;
         match look(connection, record.effect.as_ref())? {
             EffectSeen::Missing => {
-                report.problem(format!("the row that operation {key} made is gone"));
+                report.wrong(&subject, format!("the row that {subject} made is gone"));
             }
             EffectSeen::Changed => {
-                report.notes.push(format!("the row that operation {key} made was changed later"));
+                let words = format!("the row that {subject} made was changed later");
+                report.notes.push(words + &subject.see());
             }
             EffectSeen::Same | EffectSeen::NotLocal => {}
         }
     }
-    check_trail(connection, record, &key, report)
+    check_trail(connection, record, &subject, report)
 }
 
 fn check_trail(
     connection: &Connection,
     record: &Record,
-    key: &str,
+    subject: &Subject,
     report: &mut CheckReport,
 ) -> rusqlite::Result<()> {
     let trail: Option<(i64, i64, Vec<u8>)> = connection
@@ -264,15 +224,16 @@ fn check_trail(
         )
         .optional()?;
     let Some((last, count, kind)) = trail else {
-        report.problem(format!("operation {key} has no audit event"));
+        report.wrong(subject, format!("{subject} has no audit event"));
         return Ok(());
     };
     if last != count {
-        report.problem(format!("an audit event of operation {key} is missing"));
+        report.wrong(subject, format!("an audit event of {subject} is missing"));
     }
     if !leads_to(&kind, record.state) {
         let state = record.state.as_str();
-        report.problem(format!("the last audit event of operation {key} does not make it {state}"));
+        let words = format!("the last audit event of {subject} does not make it {state}");
+        report.wrong(subject, words);
     }
     Ok(())
 }
@@ -300,7 +261,8 @@ fn leads_to(kind: &[u8], state: State) -> bool {
         .any(|made| made.to() == state && made.audit_kind().as_bytes() == kind)
 }
 
-/// Rows of effects that belong to no operation: an effect without its record.
+/// Rows of effects that belong to no operation: an effect without its record. An operation that
+/// began before the horizon may have been forgotten; its effects stay.
 fn check_orphans(connection: &Connection, report: &mut CheckReport) -> rusqlite::Result<()> {
     let tables: Vec<String> = connection
         .prepare(
@@ -309,19 +271,40 @@ fn check_orphans(connection: &Connection, report: &mut CheckReport) -> rusqlite:
         )?
         .query_map([], |row| row.get(0))?
         .collect::<rusqlite::Result<_>>()?;
+    let horizon = read_ledger_row(connection)?.ok().map(|row| row.horizon);
+    let forgettable = horizon.map_or([0; 16], first_key_of);
     let of_effects =
         tables.iter().filter(|t| !LEDGER_TABLES.contains(&t.as_str()) && is_identifier(t));
     for table in of_effects {
         let orphans = format!(
-            "SELECT count(*) FROM \"{table}\" e WHERE e.operation_key IS NOT NULL AND NOT \
+            "SELECT coalesce(sum(e.operation_key >= ?1), 0), count(*) FROM \"{table}\" e \
+             WHERE e.operation_key IS NOT NULL AND NOT \
              EXISTS (SELECT 1 FROM operations o WHERE o.operation_key = e.operation_key)"
         );
         let rows = count(connection, &format!("SELECT count(*) FROM \"{table}\""))?;
         report.effect_tables.insert(table.clone(), rows);
-        let count = count(connection, &orphans)?;
-        if count > 0 {
-            report.problem(format!("{count} rows of `{table}` belong to no operation"));
+        let (lost, all): (i64, i64) =
+            connection.query_row(&orphans, [forgettable], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        report.forgotten_effect_rows_count += u64::try_from(all - lost).unwrap_or_default();
+        if lost > 0 {
+            report.problem(format!("{lost} rows of `{table}` belong to no operation"));
         }
+    }
+    Ok(())
+}
+
+fn check_retention(connection: &Connection, report: &mut CheckReport) -> rusqlite::Result<()> {
+    if report.schema_version < RETENTION_VERSION {
+        return Ok(());
+    }
+    let upkeep = Upkeep::read(connection)?;
+    if let Some(jump) = upkeep.clock.stopped {
+        report.notes.push(format!(
+            "nothing is purged since {}: a clock had jumped by {} s; see `counterfoil store \
+             confirm-clock`",
+            jump.noticed_at.to_rfc3339(),
+            jump.by_ms / 1000
+        ));
     }
     Ok(())
 }
@@ -329,8 +312,4 @@ fn check_orphans(connection: &Connection, report: &mut CheckReport) -> rusqlite:
 fn count(connection: &Connection, sql: &str) -> rusqlite::Result<u64> {
     let count: i64 = connection.query_row(sql, [], |row| row.get(0))?;
     Ok(u64::try_from(count).unwrap_or_default())
-}
-
-fn uuid_text(key: [u8; 16]) -> String {
-    uuid::Uuid::from_bytes(key).to_string()
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use counterfoil_core::admission::{Decision, LedgerTime, decide};
 use counterfoil_core::identity::{OperationId, OperationKey, Tenant};
@@ -13,6 +14,7 @@ use counterfoil_core::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::connection::Patience;
+use super::due::Due;
 use super::effects::{self, SqliteEffects};
 use super::faults::{Fault, Kind, kind};
 use super::guard::Guard;
@@ -20,6 +22,7 @@ use super::keys;
 use super::log::LogLength;
 use super::notes::CancelNote;
 use super::rows::{self, Found};
+use super::upkeep::Upkeep;
 use crate::clock::SharedMark;
 use crate::contract::{Answer, Finish, Resolve, Resolved, Submission};
 use crate::cut_point;
@@ -29,7 +32,7 @@ use crate::keys::KeyCheck;
 use crate::steps::{
     AuditLine, COMPENSATED, COMPENSATION_FAILED, Kept, NOT_THERE, RESERVED, check_result,
     compensation_identity, effect_failed, effect_words, finish_too_late, first_step, key_taken,
-    last_step, nothing_to_finish, resolve, wrong_row,
+    last_step, nothing_to_finish, replay, resolve, wrong_row,
 };
 use crate::tables::{Tables, is_identifier, is_reserved};
 
@@ -59,7 +62,13 @@ pub(super) enum Command {
     Finish(Finish),
     Resolve(Resolve),
     NoteCancel(CancelNote),
+    /// Look at the clocks; the horizon stays so far behind.
+    WatchClock(Duration),
+    Purge(Due),
+    ConfirmClock(String),
     BindKeys(Vec<KeyCheck>),
+    /// Writes what every fresh call writes besides its own.
+    Probe,
 }
 
 /// What a command came to, to be answered after the commit.
@@ -68,7 +77,11 @@ pub(super) enum Done {
     Answer(Answer),
     Resolved(Resolved),
     Noted,
+    Upkeep(Box<Upkeep>),
+    /// The counts of results and tombstones.
+    Purged((u64, u64)),
     KeysBound,
+    Probed,
 }
 
 /// How the step after the first commit went.
@@ -89,12 +102,22 @@ impl Session {
             Command::Finish(finish) => self.finish(finish).map(Done::Answer),
             Command::Resolve(said) => self.resolve(said).map(Done::Resolved),
             Command::NoteCancel(note) => self.note_cancel(note).map(|()| Done::Noted),
+            Command::WatchClock(span) => self.watch_clock(*span).map(Box::new).map(Done::Upkeep),
+            Command::Purge(due) => self.purge(due).map(Done::Purged),
+            Command::ConfirmClock(who) => self.confirm_clock(who).map(Box::new).map(Done::Upkeep),
             Command::BindKeys(checks) => {
                 let now = self.mark.now();
                 if keys::bind(&self.connection, &self.path, checks, now)? {
                     self.stamp(now);
                 }
                 Ok(Done::KeysBound)
+            }
+            Command::Probe if self.no_room => {
+                Err(Fault::Command(StoreError::Full { path: self.path.clone() }))
+            }
+            Command::Probe => {
+                self.stamp(self.mark.now());
+                Ok(Done::Probed)
             }
         }
     }
@@ -111,7 +134,10 @@ impl Session {
         let time = LedgerTime { now, horizon: self.mark.horizon() };
         match (decide(admitted, record.as_ref(), time), record) {
             (Decision::Refuse(refusal), _) => return Ok(Answer::Refused(refusal)),
-            (Decision::Replay, Some(record)) => return Ok(Answer::Replayed(Box::new(record))),
+            (Decision::Replay, Some(record)) => {
+                let seen = effects::look(&self.connection, record.effect.as_ref())?;
+                return Ok(replay(record, seen));
+            }
             (Decision::Replay, None) => unreachable!("decide() replays only a record"),
             (Decision::Fresh, _) => {}
         }

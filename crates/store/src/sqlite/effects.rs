@@ -143,7 +143,8 @@ impl SqlTx for SqliteEffects<'_> {
             if statement.column_count() > 0 {
                 return Err(Error::ExecuteReturnedResults);
             }
-            statement.execute(params_from_iter(params.iter().map(Cell::Free)))
+            let cells = params_from_iter(params.iter().map(Cell::Free));
+            statement.execute(cells).map_err(without_values)
         };
         let outcome = self.guard.run_as(Whose::Effect, STATEMENT_BUDGET, run);
         outcome.map_err(|error| self.sort(error))
@@ -164,6 +165,7 @@ impl SqlTx for SqliteEffects<'_> {
                     (0..column_count).map(|at| sql_value(row.get(at)?)).collect()
                 })
                 .optional()
+                .map_err(without_values)
         };
         let outcome = self.guard.run_as(Whose::Effect, STATEMENT_BUDGET, run);
         outcome.map_err(|error| self.sort(error))
@@ -261,5 +263,19 @@ pub(super) const fn sql_type(kind: ColumnKind) -> &'static str {
     match kind {
         ColumnKind::Integer => "INTEGER",
         ColumnKind::Text => "BLOB",
+    }
+}
+
+/// Of a statement that failed while it ran, SQLite's words may hold a bound value (a full-text
+/// query does), and they go on into errors and the audit trail. What a constraint or trigger says
+/// stands in the schema; everything else is cut to the code's own description.
+fn without_values(error: Error) -> Error {
+    match error {
+        Error::SqliteFailure(code, Some(_))
+            if kind(&Error::SqliteFailure(code, None)) == Kind::Statement =>
+        {
+            Error::SqliteFailure(code, None)
+        }
+        error => error,
     }
 }

@@ -62,7 +62,7 @@ pub(super) fn kind(error: &Error) -> Kind {
     }
 }
 
-/// SQLite's own words. They name tables and columns, never values.
+/// SQLite's own words. Of the store's own statements they name tables and columns, never values.
 pub(super) fn words(error: &Error) -> String {
     match error {
         Error::SqliteFailure(_, Some(words)) => words.clone(),

@@ -48,8 +48,12 @@ pub(super) fn list(
             page.next = looked_at;
             return Ok(page);
         }
-        let key = OperationKey::from_bytes(row.get(0)?);
         units += 1;
+        let Ok(key) = row.get(0).map(OperationKey::from_bytes) else {
+            // Not even a key: nothing can be asked about it, and the next row stands behind it.
+            page.damaged_count += 1;
+            continue;
+        };
         if filter.admits(row)? {
             if page.operations.len() == query.limit.count() {
                 page.next = looked_at;

@@ -3,7 +3,10 @@
 use rusqlite::Connection;
 
 /// The version that this binary knows. What a ledger needs at least is its own `min_compatible`.
-pub(super) const KNOWN_VERSION: i64 = 1;
+pub(super) const KNOWN_VERSION: i64 = 2;
+
+/// The version from which on the ledger's row tells of retention.
+pub(super) const RETENTION_VERSION: i64 = 2;
 
 struct Migration {
     version: i64,
@@ -12,8 +15,13 @@ struct Migration {
     sql: &'static str,
 }
 
-const MIGRATIONS: [Migration; 1] =
-    [Migration { version: 1, min_compatible: 1, sql: include_str!("migrations/0001_ledger.sql") }];
+const MIGRATIONS: [Migration; 2] = [
+    Migration { version: 1, min_compatible: 1, sql: include_str!("migrations/0001_ledger.sql") },
+    // A binary of version 1 neither reads nor writes the new columns, knows purged records, and
+    // refuses IDs below the horizon: it works on such a file as well as ever. Only its `store check`
+    // takes the effects of forgotten operations for orphans.
+    Migration { version: 2, min_compatible: 1, sql: include_str!("migrations/0002_retention.sql") },
+];
 
 /// Brings the schema from version `from` (0: an empty file) to [`KNOWN_VERSION`]. The caller has
 /// begun a transaction. Returns `(version, min_compatible)` to keep in the ledger's own row.

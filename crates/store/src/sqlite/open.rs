@@ -250,11 +250,14 @@ impl Opening<'_> {
                 wanted: wanted.to_string(),
             }));
         }
-        self.quick_check(connection)?;
+        self.check_structure(connection)?;
         if version < KNOWN_VERSION {
             self.in_transaction(connection, || {
                 // Another process may have been faster.
                 let (version, _) = versions(connection)?;
+                if version >= KNOWN_VERSION {
+                    return Ok(());
+                }
                 let (version, min_compatible) = migrations::run(connection, version)?;
                 connection
                     .execute(
@@ -275,13 +278,14 @@ impl Opening<'_> {
         })
     }
 
-    fn quick_check(&self, connection: &Connection) -> Result<(), StoreError> {
+    /// The indexes too: an ID that a damaged one does not find would be new work.
+    fn check_structure(&self, connection: &Connection) -> Result<(), StoreError> {
         let length = std::fs::metadata(self.path).map_or(0, |found| found.len());
         if length > CHECKED_AT_OPEN_BYTES {
             return Ok(());
         }
         let verdict: String = connection
-            .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
+            .query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))
             .map_err(|error| self.refuse(&error))?;
         if verdict == "ok" {
             return Ok(());

@@ -12,6 +12,7 @@ use rusqlite::{Connection, Row};
 use tokio::sync::oneshot;
 
 use super::commands::set_aside;
+use super::due::{self, Due, Search};
 use super::effects::look;
 use super::faults::{Fault, store_error};
 use super::key_usage::Counted;
@@ -19,6 +20,8 @@ use super::keys::unknown;
 use super::list::{PAGE_UNITS, list};
 use super::open::read_ledger_row;
 use super::rows::{Found, find_by_id};
+use super::stats::{Slice, slice};
+use super::upkeep::Upkeep;
 use crate::clock::SharedMark;
 use crate::contract::{AuditEvent, LedgerInfo};
 use crate::error::StoreError;
@@ -59,6 +62,17 @@ pub(super) enum Question {
     KnowsKeys {
         checks: Vec<KeyCheck>,
         reply: Reply<bool>,
+    },
+    Slice {
+        after: Vec<u8>,
+        reply: Reply<Slice>,
+    },
+    Upkeep {
+        reply: Reply<Upkeep>,
+    },
+    Due {
+        search: Box<Search>,
+        reply: Reply<Due>,
     },
 }
 
@@ -106,6 +120,15 @@ impl ReadThread {
             }
             Question::KnowsKeys { checks, reply } => {
                 let _ = reply.send(self.knows_keys(&checks));
+            }
+            Question::Slice { after, reply } => {
+                let _ = reply.send(self.in_snapshot(|c| slice(c, &after)));
+            }
+            Question::Upkeep { reply } => {
+                let _ = reply.send(self.in_snapshot(Upkeep::read));
+            }
+            Question::Due { search, reply } => {
+                let _ = reply.send(self.in_snapshot(|c| due::search(c, &search)));
             }
         }
     }
@@ -198,7 +221,9 @@ fn text(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<String>> {
 fn info(connection: &Connection) -> rusqlite::Result<LedgerInfo> {
     let row = read_ledger_row(connection)?.map_err(|_| rusqlite::Error::QueryReturnedNoRows)?;
     let has_operations = connection
-        .prepare_cached("SELECT EXISTS (SELECT 1 FROM operations)")?
+        .prepare_cached(
+            "SELECT tombstones_purged > 0 OR EXISTS (SELECT 1 FROM operations) FROM ledger",
+        )?
         .query_row([], |row| row.get(0))?;
     let key_ids = connection
         .prepare_cached("SELECT key_id FROM keys ORDER BY key_id")?

@@ -27,7 +27,11 @@ pub(super) fn recall(
         Command::Finish(finish) => finished(connection, finish),
         Command::Resolve(said) => resolved(connection, said),
         Command::NoteCancel(note) => noted(connection, note),
+        // Whatever became of it, doing it again does no harm.
+        Command::WatchClock(_) | Command::Purge(_) | Command::ConfirmClock(_) => Ok(None),
         Command::BindKeys(checks) => bound(connection, checks),
+        // It leaves no mark of its own, and what is asked is whether a commit is acknowledged.
+        Command::Probe => Ok(None),
     };
     found.ok().flatten().ok_or(StoreError::CommitUnknown)
 }

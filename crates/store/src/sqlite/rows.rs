@@ -228,6 +228,15 @@ pub(super) fn decode(row: &Row<'_>) -> Result<Kept, Damage> {
     Ok(kept)
 }
 
+/// The names that a row of one of the statements above bears, as far as they can be read. They are
+/// for telling a person which record is damaged, and for nothing else.
+pub(super) fn names(row: &Row<'_>) -> (Option<Tenant>, Option<OperationId>) {
+    let text = |at| row.get_ref(at).ok()?.as_bytes().ok().and_then(|b| std::str::from_utf8(b).ok());
+    let tenant = text(1).and_then(|text| Tenant::parse(text).ok());
+    let operation_id = text(2).and_then(|text| OperationId::parse(text).ok());
+    (tenant, operation_id)
+}
+
 /// What no single column shows: that the columns agree with each other.
 fn check_whole(kept: &Kept) -> Result<(), Damage> {
     let record = &kept.record;

@@ -1,6 +1,7 @@
 //! The one thread that writes. It takes whatever commands are waiting, runs them in one transaction,
 //! each in a savepoint of its own, commits once, and only then answers each caller.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -17,6 +18,7 @@ use super::open::{read_ledger_row, reopen};
 use super::pace::Pace;
 use super::recall::recall;
 use super::reserve::Reserve;
+use super::stats::Counts;
 use crate::clock::SharedMark;
 use crate::error::StoreError;
 use crate::tables::Tables;
@@ -42,6 +44,12 @@ impl Job {
         let outcome = self.held.unwrap_or(Err(StoreError::CommitUnknown));
         // A caller that has gone does not undo what is committed.
         let _ = self.reply.send(outcome);
+        // The effect's last owner may be here, and its end is not ours: a panic there would end
+        // the writer, and with it everybody's ledger.
+        let command = AssertUnwindSafe(self.command);
+        if catch_unwind(move || drop(command)).is_err() {
+            tracing::error!("an effect panicked while it was dropped");
+        }
     }
 }
 
@@ -69,6 +77,7 @@ pub(super) struct Writer {
     tables: Arc<Tables>,
     mark: Arc<SharedMark>,
     path: std::path::PathBuf,
+    counts: Arc<Counts>,
     pub(super) log: LogKeeper,
 }
 
@@ -83,9 +92,15 @@ impl Writer {
             tables: Arc::clone(&session.tables),
             mark: Arc::clone(&session.mark),
             path: session.path.clone(),
+            counts: Arc::default(),
             log: LogKeeper::new(),
             session: Some(session),
         }
+    }
+
+    /// What it has committed, as it goes on.
+    pub(super) fn counts(&self) -> Arc<Counts> {
+        Arc::clone(&self.counts)
     }
 
     /// Works until every sender is gone and the queue is empty.
@@ -149,6 +164,7 @@ impl Writer {
         match session.execute("COMMIT") {
             Ok(()) => {
                 batch.iter().for_each(|job| after_commit(session, job.held.as_ref()));
+                self.counts.committed(batch.len());
                 Together::Decided
             }
             Err(error) if is_certain(session, &error) => {
@@ -193,6 +209,7 @@ impl Writer {
             Ok(()) => {
                 job.held = Some(Ok(done));
                 after_commit(session, job.held.as_ref());
+                self.counts.committed(1);
             }
             Err(error) if is_certain(session, &error) => {
                 job.held = Some(Err(session.explain(Fault::Sqlite(error))));

@@ -13,11 +13,16 @@ pub const START_MS: i64 = 1_780_272_000_000;
 pub struct TestClock {
     wall_ms: AtomicI64,
     boot_ms: AtomicU64,
+    boots: AtomicU64,
 }
 
 impl TestClock {
     pub fn new() -> Self {
-        Self { wall_ms: AtomicI64::new(START_MS), boot_ms: AtomicU64::new(1_000_000) }
+        Self {
+            wall_ms: AtomicI64::new(START_MS),
+            boot_ms: AtomicU64::new(1_000_000),
+            boots: AtomicU64::new(1),
+        }
     }
 
     /// Lets real time pass: both clocks move.
@@ -31,6 +36,13 @@ impl TestClock {
     pub fn set_by_ms(&self, ms: i64) {
         self.wall_ms.fetch_add(ms, Ordering::SeqCst);
     }
+
+    /// Switches the machine off for a time that its wall clock alone tells.
+    pub fn switch_off(&self, time: Duration) {
+        self.set_by_ms(time.as_millis() as i64);
+        self.boot_ms.store(0, Ordering::SeqCst);
+        self.boots.fetch_add(1, Ordering::SeqCst);
+    }
 }
 
 impl Clock for TestClock {
@@ -40,5 +52,9 @@ impl Clock for TestClock {
 
     fn since_boot(&self) -> Duration {
         Duration::from_millis(self.boot_ms.load(Ordering::SeqCst))
+    }
+
+    fn boot(&self) -> Option<[u8; 16]> {
+        Some([self.boots.load(Ordering::SeqCst) as u8; 16])
     }
 }

@@ -18,6 +18,7 @@ pub mod keys;
 pub mod listing;
 pub mod mounts;
 pub mod resolving;
+pub mod retention;
 pub mod rollback;
 pub mod times;
 
@@ -131,7 +132,7 @@ impl<F: Factory> Bench<F> {
     /// Whether a declared table holds a row with this text.
     pub async fn has_row(&self, table: &'static str, column: &'static str, text: &str) -> bool {
         let look = Look { table, column, text: text.to_owned() };
-        match self.submit(&calls::call(&calls::uuid_v7(clock::START_MS)), &look).await {
+        match self.submit(&calls::call(&calls::uuid_v7(self.store.now().as_ms())), &look).await {
             Err(StoreError::EffectFailed { reason, refused: true }) => reason == "seen true",
             other => panic!("wanted a refusal that says what was seen, got {other:?}"),
         }

@@ -6,6 +6,7 @@ use counterfoil_core::identity::Tenant;
 use counterfoil_core::observation::{EffectSeen, Snapshot};
 use counterfoil_core::operation::{Event, State, Verdict};
 use counterfoil_core::record::{Record, Resolution};
+use counterfoil_core::refusal::Code;
 use counterfoil_core::time::Timestamp;
 use counterfoil_store::{Answer, Resolve, Resolved};
 
@@ -136,6 +137,23 @@ pub async fn a_row_that_is_gone_was_not_applied<F: Factory>() {
     };
     // A local effect has no sender that could still be at work.
     assert_eq!(record.resolution, Some(Resolution::Proved));
+}
+
+pub async fn a_settled_row_that_is_gone_is_not_replayed<F: Factory>() {
+    // Promise: replay and status tell the same: where the row is gone, neither says "applied", and
+    // the old ID still never becomes new work.
+    let bench = Bench::<F>::new();
+    let call = call("op-1");
+    let effect = two_steps(Goes::Well, Goes::Well);
+    let begun = bench.fresh(&call, &effect).await;
+    super::finishing::finish(&bench, &begun, &effect).await;
+    bench.replayed(&call, &effect).await;
+    let delete = run(|tx| tx.delete(TAGS, 1).map(drop));
+    bench.submit(&super::calls::call("delete"), &delete).await.expect("deletes");
+    let refusal = bench.refused(&call, &effect).await;
+    assert_eq!(refusal.code(), Code::OperationInDoubt);
+    assert!(refusal.message().contains("the row that it made is gone"), "{refusal}");
+    assert_eq!(effect.calls(), 2, "the two steps, and nothing since");
 }
 
 pub async fn what_is_settled_stays_settled<F: Factory>() {

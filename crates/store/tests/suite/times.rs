@@ -75,3 +75,27 @@ pub async fn reading_moves_no_time<F: Factory>() {
     let record = bench.fresh(&call(&id), &note("body")).await;
     assert_eq!(record.created_at, Timestamp::from_ms(START_MS));
 }
+
+pub async fn a_probe_proves_a_commit_and_the_counts_tell_what_is_open<F: Factory>() {
+    // Promise: ready means that a write was committed, and it is no operation; what is unsettled
+    // is counted, and what is settled is not.
+    let mut bench = Bench::<F>::new();
+    bench.store.probe().await.expect("nothing stands in its way");
+    assert!(!bench.store.info().await.expect("readable").has_operations);
+    let stats = bench.store.stats().await.expect("readable");
+    assert_eq!(stats.unsettled, 0);
+    assert!(stats.committed_commands >= stats.commits && stats.commits >= stats.largest_batch);
+    bench.fresh(&call("settled"), &note("body")).await;
+    bench.fresh(&call("open"), &two_steps(Goes::Well, Goes::Well)).await;
+    assert_eq!(bench.store.stats().await.expect("readable").unsettled, 1);
+    bench.clock.set_by_ms(1000);
+    bench.store.probe().await.expect("nothing stands in its way");
+    let probed = bench.store.now();
+    bench.reopen().await;
+    if F::CAPABILITIES.durable {
+        assert!(bench.store.now() >= probed);
+        assert_eq!(bench.store.stats().await.expect("readable").unsettled, 1);
+    }
+    bench.store.close().await.expect("closes");
+    assert!(bench.store.probe().await.is_err() && bench.store.stats().await.is_err());
+}

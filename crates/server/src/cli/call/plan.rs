@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use counterfoil_client::{AnswerError, Answers, Limits, STATUS_TOOL, id_in};
@@ -20,7 +20,10 @@ pub(super) struct Plan {
     /// Whether the ID was made here.
     pub(super) is_new: bool,
     pub(super) answers: Answers,
-    pub(super) journal: PathBuf,
+    /// `None` for a question alone, where there is no place for one.
+    pub(super) journal: Option<PathBuf>,
+    /// The journal as it was typed, for the commands that are printed.
+    given_journal: Option<PathBuf>,
     pub(super) principal: Option<Principal>,
     pub(super) limits: Limits,
     pub(super) json: bool,
@@ -70,38 +73,76 @@ impl Plan {
         let principal = args.principal.as_deref().map(Principal::parse).transpose()?;
         let given = given_id(args.operation_id.as_deref(), &arguments)?;
         let is_new = given.is_none();
-        let target = if args.tool == STATUS_TOOL {
+        let tool = args.tool.expect("clap requires a tool");
+        let target = if tool == STATUS_TOOL {
             let others = arguments.keys().any(|key| key != "operation_id");
             Target::Status(given.filter(|_| !others).ok_or(Problem::NotAQuestion)?)
         } else {
             let operation_id = given.map_or_else(new_id, Ok)?;
             Target::Write { operation_id, arguments }
         };
-        let journal = match args.journal {
-            Some(path) => path,
-            None => default_journal(|name| std::env::var_os(name)).ok_or(Problem::NoJournal)?,
+        let given_journal = args.journal.clone();
+        let journal = match (journal_of(args.journal), &target) {
+            (Ok(path), _) => Some(path),
+            (Err(_), Target::Status(_)) => None,
+            (Err(problem), Target::Write { .. }) => return Err(problem),
         };
         let time = Duration::from_secs(args.timeout);
         let limits = Limits { call: time, reconcile: time, ..Limits::default() };
-        let (tool, json, server) = (args.tool, args.json, args.server);
-        Ok(Self { tool, target, is_new, answers, journal, principal, limits, json, server })
+        let (json, server) = (args.json, args.server);
+        Ok(Self {
+            tool,
+            target,
+            is_new,
+            answers,
+            journal,
+            given_journal,
+            principal,
+            limits,
+            json,
+            server,
+        })
     }
 
     /// The command that asks what became of the operation, for a shell.
     pub(super) fn ask_again(&self) -> String {
-        let id = match &self.target {
-            Target::Status(id) | Target::Write { operation_id: id, .. } => id,
-        };
-        let question = serde_json::json!({"operation_id": id}).to_string();
+        let (Target::Status(id) | Target::Write { operation_id: id, .. }) = &self.target;
+        let (principal, journal) = (self.principal.as_ref(), self.given_journal.as_deref());
+        let question = Question { operation_id: id, principal, journal };
+        question.to(self.server.iter().map(OsString::as_os_str))
+    }
+}
+
+/// A question about an operation, as a command for a shell.
+pub(super) struct Question<'q> {
+    pub(super) operation_id: &'q OperationId,
+    pub(super) principal: Option<&'q Principal>,
+    /// If it is not in its default place.
+    pub(super) journal: Option<&'q Path>,
+}
+
+impl Question<'_> {
+    /// The command that asks this server.
+    pub(super) fn to<'s>(&self, server: impl IntoIterator<Item = &'s OsStr>) -> String {
+        let question = serde_json::json!({"operation_id": self.operation_id}).to_string();
         let mut words = vec!["counterfoil".into(), "call".into(), STATUS_TOOL.into()];
         words.extend(["--args".into(), quoted(OsStr::new(&question))]);
-        if let Some(principal) = &self.principal {
+        if let Some(journal) = self.journal {
+            words.extend(["--journal".into(), quoted(journal.as_os_str())]);
+        }
+        if let Some(principal) = self.principal {
             words.extend(["--principal".into(), quoted(OsStr::new(principal.as_str()))]);
         }
         words.push("--".into());
-        words.extend(self.server.iter().map(|word| quoted(word)));
+        words.extend(server.into_iter().map(quoted));
         words.join(" ")
     }
+}
+
+/// The journal that is named, else the one in its default place.
+pub(super) fn journal_of(given: Option<PathBuf>) -> Result<PathBuf, Problem> {
+    let default = || default_journal(|name| std::env::var_os(name));
+    given.or_else(default).ok_or(Problem::NoJournal)
 }
 
 fn read_arguments(given: &str) -> Result<Map<String, Value>, Problem> {

@@ -2,8 +2,9 @@
 
 use std::io::{self, Write};
 
-use counterfoil_client::{Finished, Refused, Reply, Settled};
+use counterfoil_client::{Finished, LostReason, Refused, Reply, Settled, name_of_code};
 use counterfoil_core::consumer::{Action, Belief, Effect};
+use counterfoil_core::observation::Detail;
 use counterfoil_core::refusal::Retry;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -39,7 +40,7 @@ enum Ending {
     /// Input that the tool asks for was not given.
     InputMissing(Vec<String>),
     /// The status was asked for; after a lost reply, with the reason of the loss.
-    Asked { settled: Settled, lost: Option<String> },
+    Asked { settled: Settled, lost: Option<LostReason> },
 }
 
 impl Report {
@@ -58,7 +59,7 @@ impl Report {
         Self { operation_id, belief, ending, again }
     }
 
-    pub(super) fn of_settled(settled: Settled, lost: Option<String>, again: String) -> Self {
+    pub(super) fn of_settled(settled: Settled, lost: Option<LostReason>, again: String) -> Self {
         let operation_id = settled.operation_id.clone().map(String::from);
         Self {
             operation_id,
@@ -70,9 +71,7 @@ impl Report {
 
     pub(super) fn exit(&self) -> Exit {
         match (&self.ending, self.belief.effect) {
-            (Ending::Refused(refused), _) if BAD_INPUT.contains(&refused.code.as_str()) => {
-                Exit::Usage
-            }
+            (Ending::Refused(refused), _) if is_bad_input(refused) => Exit::Usage,
             (Ending::Refused(_), _) => Exit::Refused,
             (Ending::InputMissing(_), _) => Exit::Usage,
             // The tool of a server that keeps no ledger has spoken, and nobody can be asked.
@@ -115,8 +114,11 @@ impl Report {
                 put("result", value.clone());
                 put("isError", (*is_error).into());
             }
-            Ending::Refused(Refused { code, message, retry }) => {
+            Ending::Refused(Refused { code, message, retry, not_given }) => {
                 put("refused", json!({"code": code, "message": message, "retry": retry}));
+                if !not_given.is_empty() {
+                    put("missing", json!(not_given));
+                }
             }
             Ending::InputMissing(names) => put("missing", json!(names)),
             Ending::Asked { settled, lost } => {
@@ -128,7 +130,7 @@ impl Report {
                     put("doubt", json!(doubt));
                 }
                 if let Some(lost) = lost {
-                    put("lost", json!(lost));
+                    put("lost", lost.to_string().into());
                 }
             }
         }
@@ -171,14 +173,22 @@ impl Report {
     }
 
     fn refusal(&self, refused: &Refused) -> String {
-        let Refused { code, message, retry } = refused;
+        let Refused { code, message, retry, not_given } = refused;
         let next = match retry {
+            Retry::None if !not_given.is_empty() => format!(
+                "nothing was done; add {}, and send the call again",
+                ways_to_give(not_given).join(", ")
+            ),
+            Retry::None if is_bad_input(refused) => {
+                "nothing was done; correct the call and send it again".into()
+            }
             Retry::None => "there is nothing to send again".into(),
             Retry::NewOperation => "it is proved not applied: a new ID may be used".into(),
             Retry::SameOperation => "send the same call again later, with the same ID".into(),
             Retry::StatusOnly => format!("do not send it again; ask:\n  {}", self.again),
         };
-        format!("refused ({code}): {message}\n{next}")
+        let name = name_of_code(code).map(|name| format!("{name}, ")).unwrap_or_default();
+        format!("refused ({name}{code}): {message}\n{next}")
     }
 
     fn outcome(&self, id: &str) -> String {
@@ -200,8 +210,16 @@ impl Report {
     fn unknown(&self, id: &str) -> String {
         let (known, doubt) = match &self.ending {
             Ending::Asked { settled, lost } => {
-                let lost = lost.as_ref().map(|lost| format!(" The call was sent and {lost}."));
-                (lost.unwrap_or_default(), settled.doubt.as_deref())
+                let lost = match lost {
+                    Some(LostReason::Interrupted) => {
+                        " The call may have been sent, and the wait for its reply was \
+                         interrupted."
+                            .into()
+                    }
+                    Some(lost) => format!(" The call was sent and {lost}."),
+                    None => String::new(),
+                };
+                (lost, settled.doubt.as_deref())
             }
             _ => (String::new(), None),
         };
@@ -214,8 +232,30 @@ impl Report {
             text.push_str(" Ask again:\n  ");
             text.push_str(&self.again);
         }
+        if self.has_no_record() {
+            text.push_str(
+                "\nSending the very same call with the same --operation-id to the same ledger \
+                 cannot do it twice: the\nidentity decides. Another ID could. Nothing here sends \
+                 it for you.",
+            );
+        }
         text
     }
+
+    /// Whether the ledger itself says that it has no record; less than that may hide one.
+    fn has_no_record(&self) -> bool {
+        let Ending::Asked { settled, .. } = &self.ending else { return false };
+        settled.observation.as_ref().is_some_and(|seen| seen.detail == Detail::NoRecord)
+    }
+}
+
+fn is_bad_input(refused: &Refused) -> bool {
+    BAD_INPUT.contains(&refused.code.as_str())
+}
+
+/// For each text that the tool may want to ask for.
+fn ways_to_give(names: &[String]) -> Vec<String> {
+    names.iter().map(|name| format!("--answer {name}=TEXT or put {name} into --args")).collect()
 }
 
 fn text_of(value: &Value) -> String {
