@@ -12,11 +12,8 @@ mod declared;
 mod due;
 mod effects;
 mod faults;
-<<<<<<< HEAD
-mod gather;
-=======
 mod findings;
->>>>>>> main
+mod gather;
 mod guard;
 mod key_usage;
 mod keys;
