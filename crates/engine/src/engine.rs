@@ -1,6 +1,10 @@
 //! The one path of a call: admit, execute, observe.
 
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use counterfoil_core::admission::{
@@ -26,6 +30,8 @@ pub struct Engine {
     keys: KeyRing,
     lifetimes: Lifetimes,
     boot: BootId,
+    /// The time and the count of the last key that was made: see [`time_ordered`].
+    last_key: AtomicU64,
     tasks: TaskTracker,
 }
 
@@ -54,7 +60,14 @@ impl Engine {
     ) -> Result<Self, StoreError> {
         store.bind_keys(&keys).await?;
         let boot = BootId::from_bytes(random());
-        Ok(Self { store, keys, lifetimes, boot, tasks: TaskTracker::new() })
+        Ok(Self {
+            store,
+            keys,
+            lifetimes,
+            boot,
+            last_key: AtomicU64::new(0),
+            tasks: TaskTracker::new(),
+        })
     }
 
     /// The ledger's ID.
@@ -93,7 +106,7 @@ impl Engine {
     /// [`Refusal`] if the arguments have no canonical form.
     pub fn admit(&self, call: &Call<'_>) -> Result<Admitted, Refusal> {
         let attempt = Attempt {
-            key: OperationKey::from_bytes(time_ordered(self.store.now())),
+            key: OperationKey::from_bytes(time_ordered(&self.last_key, self.store.now())),
             nonce: Nonce::from_bytes(random()),
             boot: self.boot,
         };
@@ -128,7 +141,8 @@ impl Engine {
 
     /// Makes the effect once, or gives the result of the call that made it.
     ///
-    /// The work runs in a task of the engine: a caller that goes away takes nothing with it.
+    /// Once begun, the work goes on in a task of the engine: a caller that goes away takes nothing
+    /// with it.
     ///
     /// # Errors
     /// [`Refusal`] in the caller's terms. After `store_unavailable` the same call may be sent
@@ -155,11 +169,22 @@ impl Engine {
     ) -> Result<Settled, Refusal> {
         let engine = Arc::clone(self);
         let id = admitted.operation_id().clone();
-        let task = self.tasks.spawn(async move { engine.run(admitted, effect, &cancelled).await });
-        task.await.unwrap_or_else(|_| {
-            // The task panicked after handing its work to the store: nobody here knows the end.
-            Err(Refusal::in_progress(id))
-        })
+        let mut work = Box::pin(async move { engine.run(admitted, effect, &cancelled).await });
+        // What need not wait is done here and now: a task would cost as much again.
+        let begun = poll_fn(|context| {
+            let poll = AssertUnwindSafe(|| work.as_mut().poll(context));
+            Poll::Ready(catch_unwind(poll))
+        });
+        match begun.await {
+            Ok(Poll::Ready(done)) => done,
+            Ok(Poll::Pending) => {
+                let task = self.tasks.spawn(work);
+                task.await.unwrap_or_else(|_| Err(Refusal::in_progress(id)))
+            }
+            // It panicked after handing its work to the store, as a task may: nobody here knows
+            // the end.
+            Err(_) => Err(Refusal::in_progress(id)),
+        }
     }
 
     async fn run(
@@ -309,12 +334,43 @@ pub(crate) fn random() -> [u8; 16] {
     bytes
 }
 
-/// A UUIDv7 (RFC 9562, section 5.7) for `now`.
-fn time_ordered(now: Timestamp) -> [u8; 16] {
+/// A UUIDv7 (RFC 9562, section 5.7) for `now`. The 12 bits behind its milliseconds count (section
+/// 6.2, method 1), so that each is after the one before and rows are appended in order; the other
+/// bits are random. `last` keeps the milliseconds and the count of the last one.
+fn time_ordered(last: &AtomicU64, now: Timestamp) -> [u8; 16] {
+    let at = u64::try_from(now.as_ms()).unwrap_or(0) << 12;
+    let next = |last: u64| at.max(last + 1);
+    let before = last
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)))
+        .expect("there is always a next one");
+    let [_, _, time @ ..] = (next(before) >> 12).to_be_bytes();
+    let [.., high, low] = next(before).to_be_bytes();
     let mut bytes = random();
-    let ms = u64::try_from(now.as_ms()).unwrap_or(0).to_be_bytes();
-    bytes[..6].copy_from_slice(&ms[2..]);
-    bytes[6] = 0x70 | (bytes[6] & 0x0f);
+    bytes[..6].copy_from_slice(&time);
+    bytes[6] = 0x70 | (high & 0x0f);
+    bytes[7] = low;
     bytes[8] = 0x80 | (bytes[8] & 0x3f);
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_uuids_of_their_time_in_the_order_in_which_they_are_made() {
+        // Promise: rows are appended in order, however many begin in one millisecond and wherever
+        // the clock goes.
+        let last = AtomicU64::new(0);
+        let ms = |ms| Timestamp::from_ms(ms);
+        let mut keys = vec![time_ordered(&last, ms(1_645_557_742_000))];
+        // RFC 9562, appendix A.6, has this time.
+        assert_eq!(keys[0][..8], [0x01, 0x7f, 0x22, 0xe2, 0x79, 0xb0, 0x70, 0x00]);
+        keys.extend((0..5000).map(|_| time_ordered(&last, ms(1_645_557_742_000))));
+        keys.push(time_ordered(&last, ms(5)));
+        keys.push(time_ordered(&last, ms(1_700_000_000_000)));
+        assert!(keys.is_sorted());
+        assert!(keys.iter().all(|key| key[6] >> 4 == 7 && key[8] >> 6 == 0b10));
+        assert_ne!(keys[0][9..], keys[1][9..], "the rest is random");
+    }
 }
