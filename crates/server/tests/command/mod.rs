@@ -100,7 +100,11 @@ impl Bench {
         // The build's directory may be closed to others.
         let scratch = self.scratch.path();
         let binary = scratch.join("counterfoil");
-        fs::copy(env!("CARGO_BIN_EXE_counterfoil"), &binary).expect("copied");
+        // Copied by a process of its own: were the copy open for writing here, a child that another
+        // test starts at that moment would inherit it, and nobody can run a file that is written.
+        let copied =
+            Command::new("cp").arg(env!("CARGO_BIN_EXE_counterfoil")).arg(&binary).status();
+        assert!(copied.expect("cp runs").success());
         for path in [scratch, &binary] {
             fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("set");
         }
