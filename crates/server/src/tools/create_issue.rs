@@ -1,7 +1,7 @@
 //! `create_issue`: the built-in multi-round tool. Round one asks for the body and hands out sealed
 //! state, writing nothing; the continuation writes record and issue in one transaction.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use counterfoil_core::admission::{Admitted, Authority, Call};
 use counterfoil_core::fingerprint::Profile;
@@ -205,11 +205,15 @@ fn admit(
     input_responses: Option<&Value>,
     authority: Authority,
 ) -> Result<Admitted, Refusal> {
-    let name = "the tool's own name and version are valid";
+    static TOOL: LazyLock<(ToolId, ToolVersion)> = LazyLock::new(|| {
+        let valid = "the tool's own name and version are valid";
+        (ToolId::parse(NAME).expect(valid), ToolVersion::parse(VERSION).expect(valid))
+    });
+    let (tool_id, tool_version) = &*TOOL;
     engine.admit(&Call {
         caller,
-        tool_id: &ToolId::parse(NAME).expect(name),
-        tool_version: &ToolVersion::parse(VERSION).expect(name),
+        tool_id,
+        tool_version,
         profile: Profile::StrictV1,
         operation_id: &request.operation_id,
         arguments: &request.arguments,

@@ -19,6 +19,7 @@ use super::effects::{self, SqliteEffects};
 use super::faults::{Fault, Kind, kind};
 use super::guard::Guard;
 use super::keys;
+use super::log::LogLength;
 use super::notes::CancelNote;
 use super::rows::{self, Found};
 use super::upkeep::Upkeep;
@@ -41,6 +42,7 @@ pub(super) struct Session {
     pub(super) connection: Connection,
     pub(super) guard: Guard,
     pub(super) patience: Patience,
+    pub(super) log_length: LogLength,
     pub(super) tables: Arc<Tables>,
     pub(super) mark: Arc<SharedMark>,
     pub(super) path: PathBuf,

@@ -14,7 +14,7 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::commands::{Command, Done, Session};
-use super::connection::WAL_LIMIT_BYTES;
+use super::log::LOG_LIMIT_BYTES;
 use super::open::{self, Opened};
 use super::rows::{self, Found};
 use super::writer::{Job, Writer};
@@ -299,12 +299,12 @@ fn the_log_is_cut_when_it_has_grown_large() {
         assert!(matches!(answer, Ok(Done::Answer(Answer::Fresh(_)))));
     }
     let large = log_bytes();
-    assert!(large > WAL_LIMIT_BYTES, "{large} bytes");
-    bed.writer.cut_log();
+    assert!(large > LOG_LIMIT_BYTES, "{large} bytes");
+    bed.writer.keep_log();
     assert_eq!(log_bytes(), large, "a reader still needs it");
     drop(reader);
-    bed.writer.checkpoint_after = Instant::now();
-    bed.writer.cut_log();
+    bed.writer.log.cut_after = Instant::now();
+    bed.writer.keep_log();
     assert_eq!(log_bytes(), 0);
     bed.fresh(&call("after"), &note("x"));
 }

@@ -1,0 +1,82 @@
+//! The benchmark itself: that it runs, that its JSON keeps its form, and that raw SQLite, with which
+//! the ledger is compared, writes the same rows.
+
+use std::path::Path;
+use std::process::Command;
+
+use counterfoil_lab::bench::raw_side::RawLedger;
+use counterfoil_lab::bench::store_side::{Callers, StoreLedger};
+use counterfoil_lab::bench::work::{ENDLESS, Ids, Pool, Workload};
+use rusqlite::Connection;
+use serde_json::Value;
+
+const TABLES: [&str; 3] = ["operations", "issues", "audit_events"];
+
+#[test]
+fn every_part_runs_and_keeps_the_form_of_its_results() {
+    // Promise: whoever reads the results finds the same names and numbers after every change.
+    let output = Command::new(env!("CARGO_BIN_EXE_counterfoil-lab"))
+        .args(["bench", "ledger", "--quick", "--json"])
+        .output()
+        .expect("runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("is JSON");
+    let results = report["results"].as_array().expect("results");
+    for name in ["submit", "submit_single", "growth", "mcp_stdio"] {
+        let figures: Vec<&Value> = results.iter().filter(|one| one["name"] == name).collect();
+        assert!(!figures.is_empty(), "{name} was not measured");
+        for figure in figures {
+            for field in ["callers", "ops_per_s", "p50_ms", "p99_ms"] {
+                assert!(figure[field].as_f64().is_some_and(|n| n > 0.0), "{name}: {figure}");
+            }
+            assert_eq!(figure["limit_ops_per_s"].is_f64(), figure["ratio"].is_f64(), "{figure}");
+        }
+    }
+    assert!(report["checks"].as_array().is_some_and(|checks| !checks.is_empty()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn raw_sqlite_writes_the_rows_that_the_ledger_writes() {
+    // Promise: the ledger is not compared with somebody who writes less.
+    let place = tempfile::tempdir().expect("a directory");
+    let mut workload = Workload::new(Ids::TimeOrdered).expect("a workload");
+    let path = place.path().join("ledger.db");
+    let store = StoreLedger::open(&path, &workload).await.expect("opens");
+    let pool = Pool::fill(1, ENDLESS, || workload.submission());
+    store.round(1, Callers::Threads, pool).await.expect("one operation");
+    store.close().await.expect("closes");
+    let expected = shapes(&path);
+    assert_eq!(expected.len(), TABLES.len(), "one row in each table");
+    for form in ["fewest statements", "the same statements"] {
+        let place = tempfile::tempdir().expect("a directory");
+        let mut raw = RawLedger::create(place.path()).expect("made");
+        let pool = Pool::fill(1, ENDLESS, || workload.row());
+        let round = match form {
+            "fewest statements" => raw.single_round(&pool),
+            _ => tokio::task::block_in_place(|| raw.limit_round(1, &pool)),
+        };
+        round.expect("one operation");
+        assert_eq!(shapes(raw.path()), expected, "{form}");
+    }
+}
+
+/// The type and the length of every column of every row.
+fn shapes(ledger: &Path) -> Vec<(&'static str, Vec<String>)> {
+    let connection = Connection::open(ledger).expect("opens");
+    let mut found = Vec::new();
+    for table in TABLES {
+        let all = connection.prepare(&format!("SELECT * FROM {table}")).expect("a table");
+        let shape = |name: &str| {
+            format!("'{name} ' || typeof({name}) || ' ' || coalesce(length({name}), '')")
+        };
+        let columns: Vec<String> = all.column_names().map(shape).collect();
+        let mut statement = connection
+            .prepare(&format!("SELECT {} FROM {table}", columns.join(", ")))
+            .expect("a query");
+        let rows = statement
+            .query_map([], |row| (0..columns.len()).map(|at| row.get(at)).collect())
+            .expect("rows");
+        found.extend(rows.map(|row| (table, row.expect("a row"))));
+    }
+    found
+}

@@ -1,0 +1,63 @@
+//! Whom a transaction waits for. Callers who were just answered often come back at once; a
+//! transaction that begins a moment too early leaves them out, and they wait for a whole commit
+//! more. So the writer looks at its queue a little longer, in proportion to what a commit costs,
+//! and never once nobody comes.
+
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::{Duration, Instant};
+
+/// At most this many commands share one transaction.
+pub(super) const BATCH_LIMIT: usize = 256;
+
+/// The writer looks on for this part of what the last transaction took, after the last arrival.
+const QUIET_PART: u32 = 8;
+/// And no longer than this: about what it takes to wake a caller that then comes back.
+const LONGEST_QUIET: Duration = Duration::from_micros(25);
+/// However many come, it begins after this many times the quiet that it waits for.
+const QUIETS: u32 = 10;
+
+/// Moves waiting commands into `batch` until it is full or nobody comes any more. `last` is how
+/// long the last transaction took.
+pub(super) fn gather<T>(queue: &Receiver<T>, batch: &mut Vec<T>, last: Duration) {
+    let quiet = (last / QUIET_PART).min(LONGEST_QUIET);
+    let start = Instant::now();
+    let mut arrival = start;
+    while batch.len() < BATCH_LIMIT {
+        match queue.try_recv() {
+            Ok(command) => {
+                batch.push(command);
+                arrival = Instant::now();
+            }
+            Err(TryRecvError::Disconnected) => return,
+            Err(TryRecvError::Empty) => {
+                if arrival.elapsed() >= quiet || start.elapsed() >= quiet * QUIETS {
+                    return;
+                }
+                std::hint::spin_loop();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn what_waits_is_taken_in_order_and_never_too_much() {
+        // Promise: a transaction takes what is waiting, in order, up to its limit, and waits for
+        // nobody when its queue is closed or the last transaction cost nothing.
+        let (send, queue) = channel();
+        (0..BATCH_LIMIT + 3).for_each(|number| send.send(number).unwrap());
+        let mut batch = Vec::new();
+        gather(&queue, &mut batch, Duration::ZERO);
+        assert_eq!(batch, (0..BATCH_LIMIT).collect::<Vec<_>>());
+        batch.clear();
+        gather(&queue, &mut batch, Duration::ZERO);
+        assert_eq!(batch.len(), 3);
+        drop(send);
+        gather(&queue, &mut batch, Duration::from_secs(3600));
+        assert_eq!(batch.len(), 3);
+    }
+}
