@@ -62,6 +62,7 @@ use crate::listing::{KeyUsage, ListQuery, Page};
 use crate::retention::{Purge, Purged, RetentionState};
 use commands::{Command, Done};
 use due::Place;
+use log::Helper;
 use notes::CancelNote;
 use readers::{Question, READER_COUNT, READER_WAIT, ReadThread};
 use stats::{Counts, Round};
@@ -149,8 +150,9 @@ impl SqliteStore {
         let backend_id = opened.row.backend_id.clone();
         let mut writer = Writer::new(opened.session, backend_id.clone(), options.lock_wait);
         let counts = writer.counts();
+        let helper = Helper::new(questions.clone());
         let writer = spawn("counterfoil-write", &path, move || {
-            writer.run(&job_queue);
+            writer.run(&job_queue, helper);
             // The connection that closes last writes the log back and removes it; two that close
             // at once may each leave that to the other.
             for reader in readers {

@@ -16,10 +16,19 @@ const LONGEST_QUIET: Duration = Duration::from_micros(25);
 /// However many come, it begins after this many times the quiet that it waits for.
 const QUIETS: u32 = 10;
 
-/// Moves waiting commands into `batch` until it is full or nobody comes any more. `last` is how
-/// long the last transaction took.
-pub(super) fn gather<T>(queue: &Receiver<T>, batch: &mut Vec<T>, last: Duration) {
-    let quiet = (last / QUIET_PART).min(LONGEST_QUIET);
+/// What the writer knows of the transaction before.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Last {
+    /// How many commands shared it.
+    pub(super) command_count: usize,
+    /// How long it took.
+    pub(super) took: Duration,
+}
+
+/// Moves waiting commands into `batch` until it is full or nobody comes any more. Where neither the
+/// last transaction was shared nor somebody waits already, there is no company to wait for.
+pub(super) fn gather<T>(queue: &Receiver<T>, batch: &mut Vec<T>, last: Last) {
+    let quiet = (last.took / QUIET_PART).min(LONGEST_QUIET);
     let start = Instant::now();
     let mut arrival = start;
     while batch.len() < BATCH_LIMIT {
@@ -30,10 +39,12 @@ pub(super) fn gather<T>(queue: &Receiver<T>, batch: &mut Vec<T>, last: Duration)
             }
             Err(TryRecvError::Disconnected) => return,
             Err(TryRecvError::Empty) => {
-                if arrival.elapsed() >= quiet || start.elapsed() >= quiet * QUIETS {
+                let alone = batch.is_empty() && last.command_count <= 1;
+                if alone || arrival.elapsed() >= quiet || start.elapsed() >= quiet * QUIETS {
                     return;
                 }
-                std::hint::spin_loop();
+                // Whoever was woken may be meant to run on this very processor.
+                std::thread::yield_now();
             }
         }
     }
@@ -46,18 +57,22 @@ mod tests {
 
     #[test]
     fn what_waits_is_taken_in_order_and_never_too_much() {
-        // Promise: a transaction takes what is waiting, in order, up to its limit, and waits for
-        // nobody when its queue is closed or the last transaction cost nothing.
+        // Promise: a transaction takes what is waiting, in order, up to its limit; it waits for
+        // nobody when its queue is closed, or when nobody has shared or is about to share it.
         let (send, queue) = channel();
         (0..BATCH_LIMIT + 3).for_each(|number| send.send(number).unwrap());
         let mut batch = Vec::new();
-        gather(&queue, &mut batch, Duration::ZERO);
+        gather(&queue, &mut batch, Last::default());
         assert_eq!(batch, (0..BATCH_LIMIT).collect::<Vec<_>>());
         batch.clear();
-        gather(&queue, &mut batch, Duration::ZERO);
+        gather(&queue, &mut batch, Last::default());
         assert_eq!(batch.len(), 3);
+        batch.clear();
+        let long = Duration::from_secs(3600);
+        gather(&queue, &mut batch, Last { command_count: 1, took: long });
+        assert!(batch.is_empty());
         drop(send);
-        gather(&queue, &mut batch, Duration::from_secs(3600));
-        assert_eq!(batch.len(), 3);
+        gather(&queue, &mut batch, Last { command_count: 64, took: long });
+        assert!(batch.is_empty());
     }
 }

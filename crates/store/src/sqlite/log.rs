@@ -1,20 +1,27 @@
-//! The write-ahead log: written back into the file between transactions, after their callers have
-//! been answered, and cut once it has grown large.
+//! The write-ahead log: written back into the file while transactions go on, and cut once it has
+//! grown large.
+//!
+//! Writing back copies pages and synchronises the file, which takes as long as many commits. So a
+//! reading thread does most of it beside the writer; the writer itself only adds, between two
+//! transactions and after their callers were answered, what came in meanwhile. Then nothing is
+//! left, and the log begins anew.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use rusqlite::hooks::Wal;
 
 use super::commands::Session;
+use super::readers::Question;
 
-/// From this many pages on (16 MiB) the log is written back, so that it begins anew. More makes
-/// pages that change often cost less; reading becomes slower with the length of the log.
-const WRITE_BACK_PAGES: u32 = 4096;
-/// Where a reader stood in the way, it is tried again after this many pages more.
-const WRITE_BACK_STEP_PAGES: u32 = 1024;
+/// Each time that the log has grown by this many pages (8 MiB), some of it is written back.
+const STEP_PAGES: u32 = 2048;
+/// From this many pages on (16 MiB) the writer finishes, so that the log begins anew. Reading
+/// becomes slower with the length of the log.
+const FINISH_PAGES: u32 = 4096;
 
 /// Once the log has been written back it is cut to this size.
 pub(super) const LOG_LIMIT_BYTES: u64 = 64 * 1024 * 1024;
@@ -48,16 +55,55 @@ impl LogLength {
     }
 }
 
+/// Asks a reading thread to write back.
+#[derive(Debug)]
+pub(super) struct Helper {
+    pub(super) questions: Sender<Question>,
+    busy: Arc<AtomicBool>,
+}
+
+impl Helper {
+    pub(super) fn new(questions: Sender<Question>) -> Self {
+        Self { questions, busy: Arc::default() }
+    }
+
+    fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Acquire)
+    }
+
+    fn ask(&self) {
+        self.busy.store(true, Ordering::Release);
+        let done = Done(Arc::clone(&self.busy));
+        // Without readers the ledger is about to close, which writes everything back.
+        let _ = self.questions.send(Question::WriteBack { done });
+    }
+}
+
+/// Says when it is dropped that nobody writes back any more.
+#[derive(Debug)]
+pub(super) struct Done(Arc<AtomicBool>);
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
 /// When the log is written back and cut.
 #[derive(Debug)]
 pub(super) struct LogKeeper {
-    write_back_at: u32,
+    /// `None` before the writer runs and after.
+    pub(super) helper: Option<Helper>,
+    /// At this length the helper is asked next.
+    next_at: u32,
+    /// At this length it was asked last.
+    asked_at: u32,
     pub(super) cut_after: Instant,
 }
 
 impl LogKeeper {
     pub(super) fn new() -> Self {
-        Self { write_back_at: WRITE_BACK_PAGES, cut_after: Instant::now() }
+        Self { helper: None, next_at: STEP_PAGES, asked_at: 0, cut_after: Instant::now() }
     }
 
     /// Called between two transactions.
@@ -65,11 +111,24 @@ impl LogKeeper {
         let page_count = session.log_length.page_count();
         if u64::from(page_count) * FRAME_BYTES > LOG_LIMIT_BYTES {
             self.cut(session);
-        } else if page_count < WRITE_BACK_PAGES {
-            self.write_back_at = WRITE_BACK_PAGES;
-        } else if page_count >= self.write_back_at {
-            self.write_back_at = page_count + WRITE_BACK_STEP_PAGES;
-            checkpoint(session, "PRAGMA wal_checkpoint(PASSIVE)");
+        }
+        if page_count < STEP_PAGES {
+            // It has begun anew.
+            (self.next_at, self.asked_at) = (STEP_PAGES, 0);
+            return;
+        }
+        match &self.helper {
+            Some(helper) if helper.is_busy() => {}
+            // Almost all is written back: what came in meanwhile is little.
+            Some(_) if self.asked_at >= FINISH_PAGES => {
+                (self.next_at, self.asked_at) = (page_count + STEP_PAGES, 0);
+                write_back(&session.connection);
+            }
+            Some(helper) if page_count >= self.next_at => {
+                (self.next_at, self.asked_at) = (page_count + STEP_PAGES, page_count);
+                helper.ask();
+            }
+            Some(_) | None => {}
         }
     }
 
@@ -80,15 +139,19 @@ impl LogKeeper {
         }
         self.cut_after = Instant::now() + CUT_PAUSE;
         session.patience.allow(CUT_WAIT);
-        checkpoint(session, "PRAGMA wal_checkpoint(TRUNCATE)");
+        checkpoint(&session.connection, "PRAGMA wal_checkpoint(TRUNCATE)");
         session.patience.allow(Duration::ZERO);
         let _ = session.patience.take_waited();
     }
 }
 
-fn checkpoint(session: &Session, sql: &str) {
-    let outcome = session
-        .connection
+/// Writes back what no reader needs any more where it is. Waits for nobody.
+pub(super) fn write_back(connection: &Connection) {
+    checkpoint(connection, "PRAGMA wal_checkpoint(PASSIVE)");
+}
+
+fn checkpoint(connection: &Connection, sql: &str) {
+    let outcome = connection
         .prepare_cached(sql)
         .and_then(|mut statement| statement.query_row([], |_| Ok(())));
     if let Err(error) = outcome {

@@ -2,6 +2,7 @@
 //! whose result retention has taken.
 
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use counterfoil_core::admission::{Decision, LedgerTime, decide};
@@ -14,8 +15,9 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::commands::{Command, Done, Session};
-use super::log::LOG_LIMIT_BYTES;
+use super::log::{self, Helper, LOG_LIMIT_BYTES};
 use super::open::{self, Opened};
+use super::readers::Question;
 use super::rows::{self, Found};
 use super::writer::{Job, Writer};
 use super::{SqliteStore, check};
@@ -307,4 +309,28 @@ fn the_log_is_cut_when_it_has_grown_large() {
     bed.writer.keep_log();
     assert_eq!(log_bytes(), 0);
     bed.fresh(&call("after"), &note("x"));
+}
+
+#[test]
+fn the_log_begins_anew_beside_a_busy_writer() {
+    // Promise: the log is written back by a reading connection, asked once at a time; then it
+    // begins anew and does not grow with every operation.
+    let mut bed = bed();
+    let path = bed.factory.options.path.clone();
+    let log_bytes = || std::fs::metadata(open::beside(&path, "-wal")).expect("a log").len();
+    let reader = open::reader(&path, Duration::ZERO).expect("opens");
+    let (questions, asked) = channel();
+    bed.writer.log.helper = Some(Helper::new(questions));
+    let big = probe(First::Result(MAX_RESULT_BYTES - 2));
+    bed.fresh(&call("op-1"), &big);
+    let once = log_bytes();
+    bed.writer.keep_log();
+    let Ok(Question::WriteBack { done }) = asked.try_recv() else { panic!("nobody was asked") };
+    bed.writer.keep_log();
+    assert!(asked.try_recv().is_err(), "asked while it was busy");
+    log::write_back(&reader);
+    drop(done);
+    bed.writer.keep_log();
+    bed.fresh(&call("op-2"), &big);
+    assert!(log_bytes() < once + once / 2, "{} bytes after {once}", log_bytes());
 }

@@ -12,8 +12,8 @@ use tokio::sync::oneshot;
 
 use super::commands::{Command, Done, Session};
 use super::faults::{Fault, Kind, kind, store_error};
-use super::gather::{BATCH_LIMIT, gather};
-use super::log::LogKeeper;
+use super::gather::{BATCH_LIMIT, Last, gather};
+use super::log::{Helper, LogKeeper};
 use super::open::{read_ledger_row, reopen};
 use super::pace::Pace;
 use super::recall::recall;
@@ -104,20 +104,27 @@ impl Writer {
     }
 
     /// Works until every sender is gone and the queue is empty.
-    pub(super) fn run(&mut self, queue: &Receiver<Job>) {
+    pub(super) fn run(&mut self, queue: &Receiver<Job>, helper: Helper) {
+        self.log.helper = Some(helper);
+        self.work_off(queue);
+        // The readers end when nobody can ask them any more.
+        self.log.helper = None;
+    }
+
+    fn work_off(&mut self, queue: &Receiver<Job>) {
         let mut batch = Vec::with_capacity(BATCH_LIMIT);
-        let mut last = Duration::ZERO;
+        let mut last = Last::default();
         loop {
             gather(queue, &mut batch, last);
             if batch.is_empty() {
                 let Ok(first) = queue.recv() else { return };
                 batch.push(first);
-                gather(queue, &mut batch, Duration::ZERO);
+                gather(queue, &mut batch, Last::default());
             }
             self.pace.before_batch();
-            let begun = Instant::now();
+            let (command_count, begun) = (batch.len(), Instant::now());
             self.run_batch(&mut batch);
-            last = begun.elapsed();
+            last = Last { command_count, took: begun.elapsed() };
             self.pace.after_batch();
             self.keep_log();
         }
