@@ -4,7 +4,9 @@
 pub mod figures;
 pub mod fingerprint;
 pub mod growth;
+pub mod http;
 pub mod load;
+pub mod mcp;
 pub mod plan;
 pub mod raw_side;
 pub mod stdio;
@@ -62,11 +64,13 @@ pub enum Part {
     Growth,
     /// MCP over stdio.
     Stdio,
+    /// MCP over HTTP.
+    Http,
     /// Fingerprints.
     Fingerprint,
 }
 
-const ALL: [Part; 4] = [Part::Submit, Part::Growth, Part::Stdio, Part::Fingerprint];
+const ALL: [Part; 5] = [Part::Submit, Part::Growth, Part::Stdio, Part::Http, Part::Fingerprint];
 
 /// Runs a benchmark and gives what it prints.
 ///
@@ -96,6 +100,7 @@ async fn ledger(args: &LedgerArgs) -> anyhow::Result<String> {
             Part::Submit => submit::run(&plan, place.path()).await?,
             Part::Growth => growth::run(&plan, place.path()).await?,
             Part::Stdio => stdio::run(&plan, place.path()).await?,
+            Part::Http => http::run(&plan, place.path()).await?,
             Part::Fingerprint => fingerprint::run(&plan)?,
         });
     }
