@@ -7,7 +7,7 @@ use crate::identity::{BootId, Caller, Nonce, OperationId, OperationKey, ToolId, 
 use crate::json::Value;
 use crate::limits::MAX_ID_AHEAD;
 use crate::operation::State;
-use crate::record::{Binding, Record};
+use crate::record::{Binding, Nature, Record};
 use crate::refusal::{Code, Refusal};
 use crate::time::{Span, Timestamp};
 
@@ -260,6 +260,10 @@ fn check(
     }
     if authority_ended {
         return Err(Refusal::authority_expired(id()));
+    }
+    if record.nature == Nature::Deferred {
+        // It was accepted, and that is what is told again, with the delivery as it stands now.
+        return Ok(Decision::Replay);
     }
     match record.state {
         State::InProgress(_) => Err(Refusal::in_progress(id())),

@@ -78,6 +78,7 @@ fn record_of(call: &Admitted, state: State) -> Record {
         tool_id: call.tool_id().clone(),
         tool_version: call.tool_version().clone(),
         binding: call.binding().clone(),
+        nature: crate::record::Nature::Local,
         state,
         owner: None,
         effect: None,

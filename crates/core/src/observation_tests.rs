@@ -32,6 +32,7 @@ fn record(state: State) -> Record {
             full: Fingerprint::from_bytes([2; 32]),
             call: Fingerprint::from_bytes([3; 32]),
         },
+        nature: crate::record::Nature::Local,
         state,
         owner: None,
         effect: Some(EffectRef { table: "issues".into(), id: 1, digest: [4; 32] }),

@@ -25,6 +25,8 @@ pub enum Phase {
     Dispatched,
     /// The first of several steps is committed.
     FirstCommit,
+    /// An item of the outbox has the effect in hand; its delivery says what may have happened.
+    Queued,
 }
 
 /// What an attempt at a remote effect proved.
@@ -68,6 +70,10 @@ pub enum Event {
     Learn(Outcome),
     /// The owner's lease ended without a result.
     Lapse,
+    /// The effect goes into the outbox, with its record.
+    Accept,
+    /// An operator ends a delivery that is proved not to have been made.
+    Withdraw,
     /// An operator decides.
     Resolve(Verdict),
 }
@@ -96,13 +102,14 @@ pub struct IllegalTransition {
 /// [`IllegalTransition`] if the pair has no meaning, in particular for every event on a terminal
 /// state.
 pub fn step(from: Option<State>, event: Event) -> Result<Transition, IllegalTransition> {
-    use Phase::{Claimed, Dispatched, FirstCommit};
+    use Phase::{Claimed, Dispatched, FirstCommit, Queued};
     use State::{Applied, InDoubt, InProgress, NotApplied, Partial};
     let to = match (from, event) {
         (None, Event::Apply) => Applied,
         (None, Event::CommitFirst) => InProgress(FirstCommit),
         (None, Event::Claim) => InProgress(Claimed),
         (None, Event::Dispatch) => InProgress(Dispatched),
+        (None, Event::Accept) => InProgress(Queued),
 
         (Some(InProgress(FirstCommit)), Event::FinishWhole) => Applied,
         (Some(InProgress(FirstCommit)), Event::FinishPartly) => Partial,
@@ -116,17 +123,22 @@ pub fn step(from: Option<State>, event: Event) -> Result<Transition, IllegalTran
 
         (Some(InProgress(Dispatched)), Event::Learn(Outcome::NotApplied)) => NotApplied,
         (Some(InProgress(Dispatched)), Event::Learn(Outcome::Unknown) | Event::Lapse) => InDoubt,
+        // The delivery has no safe attempt left.
+        (Some(InProgress(Queued)), Event::Learn(Outcome::Unknown)) => InDoubt,
+        // Decided by the delivery, which knows that every attempt did nothing.
+        (Some(InProgress(Queued)), Event::Withdraw) => NotApplied,
         // Evidence of the effect settles every operation that is not terminal, however late.
         (Some(InProgress(_) | InDoubt), Event::Learn(Outcome::Applied)) => Applied,
         (Some(InDoubt), Event::Learn(Outcome::NotApplied)) => NotApplied,
         (Some(InDoubt), Event::Learn(Outcome::Unknown)) => InDoubt,
 
-        (Some(InProgress(FirstCommit | Dispatched) | InDoubt), Event::Resolve(verdict)) => {
-            match verdict {
-                Verdict::Applied => Applied,
-                Verdict::NotApplied => NotApplied,
-            }
-        }
+        (
+            Some(InProgress(FirstCommit | Dispatched | Queued) | InDoubt),
+            Event::Resolve(verdict),
+        ) => match verdict {
+            Verdict::Applied => Applied,
+            Verdict::NotApplied => NotApplied,
+        },
         (from, event) => return Err(IllegalTransition { from, event }),
     };
     Ok(Transition { from, event, to })
@@ -165,6 +177,8 @@ impl Transition {
             Event::Learn(Outcome::NotApplied) => "learned_not_applied",
             Event::Learn(Outcome::Unknown) => "learned_nothing",
             Event::Lapse => "lease_lapsed",
+            Event::Accept => "accepted",
+            Event::Withdraw => "withdrawn",
             Event::Resolve(Verdict::Applied) => "resolved_applied",
             Event::Resolve(Verdict::NotApplied) => "resolved_not_applied",
         }
@@ -185,6 +199,7 @@ impl State {
             Self::InProgress(Phase::Claimed) => (0, 1),
             Self::InProgress(Phase::Dispatched) => (0, 2),
             Self::InProgress(Phase::FirstCommit) => (0, 3),
+            Self::InProgress(Phase::Queued) => (0, 4),
             Self::Applied => (1, 0),
             Self::Partial => (2, 0),
             Self::NotApplied => (3, 0),
@@ -212,10 +227,11 @@ impl State {
 }
 
 /// Every state that can be kept.
-pub const ALL_STATES: [State; 7] = [
+pub const ALL_STATES: [State; 8] = [
     State::InProgress(Phase::Claimed),
     State::InProgress(Phase::Dispatched),
     State::InProgress(Phase::FirstCommit),
+    State::InProgress(Phase::Queued),
     State::Applied,
     State::Partial,
     State::NotApplied,
@@ -226,7 +242,7 @@ pub const ALL_STATES: [State; 7] = [
 mod tests {
     use super::*;
 
-    const ALL_EVENTS: [Event; 13] = [
+    const ALL_EVENTS: [Event; 15] = [
         Event::Apply,
         Event::CommitFirst,
         Event::FinishWhole,
@@ -238,6 +254,8 @@ mod tests {
         Event::Learn(Outcome::NotApplied),
         Event::Learn(Outcome::Unknown),
         Event::Lapse,
+        Event::Accept,
+        Event::Withdraw,
         Event::Resolve(Verdict::Applied),
         Event::Resolve(Verdict::NotApplied),
     ];
@@ -258,7 +276,7 @@ mod tests {
     #[test]
     fn only_an_absent_operation_begins() {
         // Promise: an identity that exists never becomes new work.
-        for event in [Event::Apply, Event::CommitFirst, Event::Claim] {
+        for event in [Event::Apply, Event::CommitFirst, Event::Claim, Event::Accept] {
             assert!(step(None, event).is_ok());
             for state in ALL_STATES {
                 assert!(step(Some(state), event).is_err(), "{state:?} {event:?}");

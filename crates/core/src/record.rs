@@ -7,6 +7,17 @@ use crate::identity::{
 use crate::operation::State;
 use crate::time::Timestamp;
 
+/// What kind of effect an operation has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Nature {
+    /// Rows in the ledger's own database.
+    Local,
+    /// An item of the outbox.
+    Deferred,
+    /// Sent while the caller waits.
+    Direct,
+}
+
 /// One operation as it stands in the ledger.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
@@ -24,6 +35,8 @@ pub struct Record {
     pub tool_version: ToolVersion,
     /// What the fingerprints were made of, and under which key.
     pub binding: Binding,
+    /// What kind of effect it has.
+    pub nature: Nature,
     /// Where it stands.
     pub state: State,
     /// Who may move it while it is in progress.

@@ -11,10 +11,12 @@ mod list;
 mod reply;
 mod retention;
 mod state;
+mod target;
 
 pub use counterfoil_store::{Clock, LocalEffect as Effect, SystemClock};
 pub use engine::{Engine, FirstRound};
 pub use list::{ListRequest, Listing};
 pub use reply::{Settled, refusal_from_store};
 pub use state::StateBinding;
+pub use target::{Target, TargetFuture, TargetLimits};
 pub use tokio_util::sync::CancellationToken;

@@ -35,6 +35,22 @@ fn every_part_runs_and_keeps_the_form_of_its_results() {
     assert!(report["checks"].as_array().is_some_and(|checks| !checks.is_empty()));
 }
 
+#[test]
+fn a_soak_runs_and_keeps_the_form_of_its_results() {
+    // Promise: at half load for an hour (seconds, unless larger counts are asked for) memory, open
+    // files and the log of a server stay what they are.
+    let full = std::env::var("COUNTERFOIL_TEST_FULL").is_ok_and(|value| value == "1");
+    let minutes = if full { "60" } else { "0.1" };
+    let output = Command::new(env!("CARGO_BIN_EXE_counterfoil-lab"))
+        .args(["bench", "ledger", "--soak", "--json", "--minutes", minutes])
+        .output()
+        .expect("runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("is JSON");
+    assert_eq!(report["results"][0]["name"], "soak");
+    assert_eq!(report["checks"].as_array().map(Vec::len), Some(if full { 4 } else { 0 }));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn raw_sqlite_writes_the_rows_that_the_ledger_writes() {
     // Promise: the ledger is not compared with somebody who writes less.

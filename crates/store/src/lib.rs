@@ -12,6 +12,7 @@ pub mod error;
 mod keys;
 pub mod listing;
 pub mod memory;
+pub mod outbox;
 pub mod retention;
 pub mod sqlite;
 mod steps;
@@ -36,5 +37,6 @@ pub use effect::{
 pub use error::{OpenRefused, StoreError};
 pub use listing::{Cursor, KeyUsage, ListQuery, Page};
 pub use memory::{MemoryOptions, MemoryStore};
+pub use outbox::Outbox;
 pub use retention::{ClockConfirmed, ClockJump, Purge, Purged, RetentionState};
 pub use sqlite::{SqliteOptions, SqliteStore};

@@ -42,6 +42,7 @@ impl Kept {
                 tool_id: admitted.tool_id().clone(),
                 tool_version: admitted.tool_version().clone(),
                 binding: admitted.binding().clone(),
+                nature: counterfoil_core::record::Nature::Local,
                 state: State::InProgress(Phase::Claimed),
                 owner: Some(owner),
                 effect: None,

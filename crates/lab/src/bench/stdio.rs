@@ -35,7 +35,7 @@ pub async fn run(plan: &Plan, directory: &Path) -> anyhow::Result<Report> {
 
 /// A server and the client's ends of its pipes.
 #[derive(Debug)]
-struct Server {
+pub(super) struct Server {
     process: Process,
     pipes: Pipes,
     last_id: u64,

@@ -51,6 +51,8 @@ pub(super) struct Session {
     pub(super) tenants: HashMap<Tenant, i64>,
     /// The latest time that the present transaction was stamped with; `None` if it wrote nothing.
     pub(super) stamped: Option<Timestamp>,
+    /// The mark that the ledger had when the present transaction began.
+    pub(super) kept_mark: Timestamp,
     /// The space that is kept for settling is gone: no new work is begun.
     pub(super) no_room: bool,
 }
@@ -116,7 +118,8 @@ impl Session {
                 Err(Fault::Command(StoreError::Full { path: self.path.clone() }))
             }
             Command::Probe => {
-                self.stamp(self.mark.now());
+                // The mark may be there already; a proof must write all the same.
+                self.write_mark(self.mark.now())?;
                 Ok(Done::Probed)
             }
         }
@@ -391,6 +394,14 @@ impl Session {
 
     pub(super) fn stamp(&mut self, now: Timestamp) {
         self.stamped = Some(self.stamped.map_or(now, |earlier| earlier.max(now)));
+    }
+
+    /// Writes the ledger's latest time, which never goes back.
+    pub(super) fn write_mark(&self, now: Timestamp) -> rusqlite::Result<()> {
+        self.connection
+            .prepare_cached("UPDATE ledger SET high_water_ms = max(high_water_ms, ?1)")?
+            .execute([now.as_ms()])
+            .map(|_| ())
     }
 
     /// Runs one of the store's own statements that takes nothing and gives nothing.

@@ -16,6 +16,10 @@ const LONGEST_QUIET: Duration = Duration::from_micros(25);
 /// However many come, it begins after this many times the quiet that it waits for.
 const QUIETS: u32 = 10;
 
+/// How long an idle writer looks at its queue before it sleeps: about what a caller that was just
+/// answered needs to come back. Waking a thread that sleeps costs as much again as the statements.
+const LINGER: Duration = Duration::from_micros(50);
+
 /// What the writer knows of the transaction before.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Last {
@@ -48,6 +52,19 @@ pub(super) fn gather<T>(queue: &Receiver<T>, batch: &mut Vec<T>, last: Last) {
             }
         }
     }
+}
+
+/// The next command, waited for as long as it takes; `None` when nobody can send one any more.
+pub(super) fn first<T>(queue: &Receiver<T>) -> Option<T> {
+    let start = Instant::now();
+    while start.elapsed() < LINGER {
+        match queue.try_recv() {
+            Ok(job) => return Some(job),
+            Err(TryRecvError::Disconnected) => return None,
+            Err(TryRecvError::Empty) => std::thread::yield_now(),
+        }
+    }
+    queue.recv().ok()
 }
 
 #[cfg(test)]

@@ -206,6 +206,7 @@ pub(super) fn decode(row: &Row<'_>) -> Result<Kept, Damage> {
             tool_id,
             tool_version,
             binding,
+            nature: counterfoil_core::record::Nature::Local,
             state,
             owner: in_progress.then_some(owner),
             effect,

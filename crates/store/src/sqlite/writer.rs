@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::commands::{Command, Done, Session};
 use super::faults::{Fault, Kind, kind, store_error};
-use super::gather::{BATCH_LIMIT, Last, gather};
+use super::gather::{BATCH_LIMIT, Last, first, gather};
 use super::log::{Helper, LogKeeper};
 use super::open::{read_ledger_row, reopen};
 use super::pace::Pace;
@@ -117,7 +117,7 @@ impl Writer {
         loop {
             gather(queue, &mut batch, last);
             if batch.is_empty() {
-                let Ok(first) = queue.recv() else { return };
+                let Some(first) = first(queue) else { return };
                 batch.push(first);
                 gather(queue, &mut batch, Last::default());
             }
@@ -293,6 +293,7 @@ impl Session {
             Ok(Ok(row)) => {
                 self.mark.set_horizon(row.horizon);
                 self.mark.raise(row.high_water);
+                self.kept_mark = row.high_water;
                 Ok(())
             }
             Ok(Err(cause)) => {
@@ -326,13 +327,14 @@ impl Session {
         self.connection.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))
     }
 
-    /// Keeps the latest time that this transaction was stamped with as the ledger's mark.
+    /// Keeps the latest time that this transaction was stamped with as the ledger's mark, unless
+    /// the ledger has it already: a millisecond has many transactions, and each would write one
+    /// more page.
     fn seal(&self) -> rusqlite::Result<()> {
-        let Some(stamped) = self.stamped else { return Ok(()) };
-        self.connection
-            .prepare_cached("UPDATE ledger SET high_water_ms = max(high_water_ms, ?1)")?
-            .execute([stamped.as_ms()])
-            .map(|_| ())
+        match self.stamped {
+            Some(stamped) if stamped > self.kept_mark => self.write_mark(stamped),
+            _ => Ok(()),
+        }
     }
 
     fn explain(&self, fault: Fault) -> StoreError {

@@ -174,6 +174,7 @@ const fn phase_word(state: State) -> Option<&'static str> {
         State::InProgress(Phase::Claimed) => Some("claimed"),
         State::InProgress(Phase::Dispatched) => Some("dispatched"),
         State::InProgress(Phase::FirstCommit) => Some("first_commit"),
+        State::InProgress(Phase::Queued) => Some("queued"),
         State::Applied | State::Partial | State::NotApplied | State::InDoubt => None,
     }
 }

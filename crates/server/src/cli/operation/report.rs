@@ -158,6 +158,7 @@ fn state_words(state: State) -> String {
         State::InProgress(Phase::Claimed) => " (begun, nothing sent)",
         State::InProgress(Phase::Dispatched) => " (sent, no outcome yet)",
         State::InProgress(Phase::FirstCommit) => " (the first of its steps is committed)",
+        State::InProgress(Phase::Queued) => " (in the outbox; see `counterfoil delivery show`)",
         State::InDoubt => " (it may have taken effect)",
         State::Applied | State::Partial | State::NotApplied => "",
     };

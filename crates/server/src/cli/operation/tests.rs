@@ -38,6 +38,7 @@ fn record(state: State) -> Record {
             full: Fingerprint::from_bytes([2; 32]),
             call: Fingerprint::from_bytes([3; 32]),
         },
+        nature: counterfoil_core::record::Nature::Local,
         state,
         owner: owned.then(|| Owner {
             boot: BootId::from_bytes([0xb0; 16]),
