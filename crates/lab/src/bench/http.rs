@@ -57,9 +57,7 @@ impl McpServer for Server {
         let options = ChildOptions { http: true, ..options.clone() };
         let lab = std::env::current_exe()?;
         let (process, pipes) = Launch::child(&lab, options.to_arguments()).start().await?;
-        let stderr = process.stderr();
-        let address = stderr.lines().find_map(|line| line.strip_prefix(LISTENING));
-        let address = address.context("the child told no address")?.to_owned();
+        let address = address_of(&process)?;
         let authorization = format!("Bearer {}", token.secret.reveal());
         Ok(Self { process, _pipes: pipes, address, authorization, connections: Vec::new() })
     }
@@ -104,9 +102,19 @@ impl McpServer for Server {
     }
 }
 
+/// Where a child of the lab serves HTTP, as it said on stderr.
+///
+/// # Errors
+/// If it said nothing of it.
+pub fn address_of(process: &Process) -> anyhow::Result<String> {
+    let stderr = process.stderr();
+    let address = stderr.lines().find_map(|line| line.strip_prefix(LISTENING));
+    Ok(address.context("the child told no address")?.to_owned())
+}
+
 /// One connection, which has one call under way at a time.
 #[derive(Debug)]
-struct Connection {
+pub struct Connection {
     sender: SendRequest<String>,
     address: String,
     authorization: String,
@@ -114,7 +122,11 @@ struct Connection {
 }
 
 impl Connection {
-    async fn open(address: &str, authorization: &str) -> anyhow::Result<Self> {
+    /// Connects; `authorization` goes with every call.
+    ///
+    /// # Errors
+    /// If nobody listens.
+    pub async fn open(address: &str, authorization: &str) -> anyhow::Result<Self> {
         let stream = TcpStream::connect(address).await.context("the server does not listen")?;
         stream.set_nodelay(true)?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
@@ -125,7 +137,10 @@ impl Connection {
     }
 
     /// Makes one issue and tells how long the answer took.
-    async fn call(&mut self, issue: &Issue) -> anyhow::Result<Duration> {
+    ///
+    /// # Errors
+    /// If the call is refused, or made no issue of its own.
+    pub async fn call(&mut self, issue: &Issue) -> anyhow::Result<Duration> {
         self.last_id += 1;
         let request = Request::builder()
             .method(Method::POST)
