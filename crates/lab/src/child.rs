@@ -1,8 +1,9 @@
-//! `counterfoil-lab child`: the product's server on stdio, with a clock that stands still, armed
-//! cut points and store faults injected. What handles a call is the product's own code.
+//! `counterfoil-lab child`: the product's server on stdio or HTTP, with a clock that stands still,
+//! armed cut points and store faults injected. What handles a call is the product's own code.
 
 use std::ffi::OsString;
 use std::io::Write as _;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +11,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use counterfoil::data_dir::DataDir;
+use counterfoil::http::{self, Auth, HttpLimits, HttpOptions};
+use counterfoil::tokens::LiveTokens;
 use counterfoil::tools::issue_effect;
 use counterfoil::wire::WireLimits;
 use counterfoil::{keys, serve};
@@ -19,12 +22,16 @@ use counterfoil_engine::Engine;
 use counterfoil_store::Store;
 use counterfoil_store::memory::{MemoryOptions, MemoryStore};
 use counterfoil_store::sqlite::{SqliteOptions, SqliteStore};
+use tokio_util::sync::CancellationToken;
 
 use crate::clock::FixedClock;
 use crate::cuts::CutSpec;
 use crate::process::READY;
 use crate::store_faults::{BarrierSpec, Faults, FaultyStore};
-use crate::unguarded;
+use crate::unguarded::{self, Unguarded};
+
+/// How a child begins the line on stderr that tells the address of its HTTP server.
+pub const LISTENING: &str = "listening on ";
 
 /// The moment at which the lab's clocks stand unless told otherwise: 2027-01-15T08:00:00Z.
 pub const START_MS: i64 = 1_800_000_000_000;
@@ -77,6 +84,10 @@ pub struct ChildOptions {
     /// The same tools and tables without a ledger
     #[arg(long)]
     pub unguarded: bool,
+    /// Serve HTTP at a free port of 127.0.0.1, which is told on stderr; callers are known by the
+    /// tokens in the data directory, and none is limited in its rate
+    #[arg(long)]
+    pub http: bool,
 }
 
 /// Where operations are kept.
@@ -108,6 +119,7 @@ impl ChildOptions {
             finish_barrier: None,
             fail_effect_once: false,
             unguarded: false,
+            http: false,
         }
     }
 
@@ -144,6 +156,7 @@ impl ChildOptions {
             ("--real-clock", self.real_clock),
             ("--fail-effect-once", self.fail_effect_once),
             ("--unguarded", self.unguarded),
+            ("--http", self.http),
         ];
         line.extend(switches.into_iter().filter(|(_, on)| *on).map(|(name, _)| name.into()));
         line
@@ -191,6 +204,13 @@ impl ChildOptions {
         })
     }
 
+    fn unguarded_handler(&self) -> anyhow::Result<Unguarded> {
+        Ok(match self.store {
+            StoreKind::Sqlite => Unguarded::open(&self.ledger())?,
+            StoreKind::Memory => Unguarded::in_memory(),
+        })
+    }
+
     /// Who calls.
     ///
     /// # Errors
@@ -209,21 +229,57 @@ pub async fn run(options: &ChildOptions) -> anyhow::Result<()> {
     options.cut.iter().for_each(CutSpec::arm);
     let shutdown = serve::shutdown_signal()?;
     let engine = Arc::new(options.engine().await?);
+    if options.http {
+        return over_http(options, engine, shutdown).await;
+    }
     let streams = rmcp::transport::stdio_pipes();
     let limits = WireLimits::default();
     if options.unguarded {
         // The ledger was opened for its tables alone.
         engine.close().await?;
-        let handler = match options.store {
-            StoreKind::Sqlite => unguarded::Unguarded::open(&options.ledger())?,
-            StoreKind::Memory => unguarded::Unguarded::in_memory(),
-        };
+        let handler = options.unguarded_handler()?;
         say_ready()?;
         return unguarded::serve(handler, streams, limits, shutdown).await;
     }
     let caller = options.caller()?;
     say_ready()?;
     serve::stdio(engine, caller, streams, limits, shutdown).await?;
+    Ok(())
+}
+
+/// The tokens' file of the data directory.
+#[must_use]
+pub fn tokens_file(data_dir: &Path) -> PathBuf {
+    data_dir.join(counterfoil::data_dir::TOKENS_FILE)
+}
+
+/// The product's whole HTTP server: gate, tokens and limits are its own for an unguarded handler
+/// too.
+async fn over_http(
+    options: &ChildOptions,
+    engine: Arc<Engine>,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let listener = http::bind((Ipv4Addr::LOCALHOST, 0).into())?;
+    let address = listener.local_addr()?;
+    let http_options = HttpOptions {
+        auth: Auth::Tokens(Arc::new(LiveTokens::open(&tokens_file(&options.data_dir))?)),
+        allowed_hosts: Vec::new(),
+        allowed_origins: Vec::new(),
+        limits: HttpLimits { max_rate: 0, ..HttpLimits::default() },
+        tls: None,
+        drain_limit: WireLimits::default().drain_limit,
+    };
+    writeln!(std::io::stderr(), "{LISTENING}{address}").context("stderr is closed")?;
+    say_ready()?;
+    if options.unguarded {
+        let handler = options.unguarded_handler()?;
+        let over = Arc::clone(&engine);
+        http::serve_with(|_| handler, over, listener, http_options, shutdown).await?;
+        engine.close().await?;
+        return Ok(());
+    }
+    serve::http(engine, listener, http_options, shutdown).await?;
     Ok(())
 }
 

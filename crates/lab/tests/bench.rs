@@ -22,7 +22,7 @@ fn every_part_runs_and_keeps_the_form_of_its_results() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let report: Value = serde_json::from_slice(&output.stdout).expect("is JSON");
     let results = report["results"].as_array().expect("results");
-    for name in ["submit", "submit_single", "growth", "mcp_stdio"] {
+    for name in ["submit", "submit_single", "growth", "mcp_stdio", "mcp_http"] {
         let figures: Vec<&Value> = results.iter().filter(|one| one["name"] == name).collect();
         assert!(!figures.is_empty(), "{name} was not measured");
         for figure in figures {

@@ -4,8 +4,10 @@
 pub mod figures;
 pub mod fingerprint;
 pub mod growth;
+pub mod http;
 pub mod load;
 pub mod machine;
+pub mod mcp;
 pub mod plan;
 pub mod raw_side;
 pub mod soak;
@@ -76,11 +78,13 @@ pub enum Part {
     Growth,
     /// MCP over stdio.
     Stdio,
+    /// MCP over HTTP.
+    Http,
     /// Fingerprints.
     Fingerprint,
 }
 
-const ALL: [Part; 4] = [Part::Submit, Part::Growth, Part::Stdio, Part::Fingerprint];
+const ALL: [Part; 5] = [Part::Submit, Part::Growth, Part::Stdio, Part::Http, Part::Fingerprint];
 
 const AN_HOUR: Duration = Duration::from_secs(3600);
 
@@ -128,6 +132,7 @@ async fn measure(only: &[Part], plan: &Plan, place: &Path) -> anyhow::Result<Rep
             Part::Submit => submit::run(plan, place).await?,
             Part::Growth => growth::run(plan, place).await?,
             Part::Stdio => stdio::run(plan, place).await?,
+            Part::Http => http::run(plan, place).await?,
             Part::Fingerprint => fingerprint::run(plan)?,
         });
     }

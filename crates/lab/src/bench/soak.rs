@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 
 use super::figures::{Check, Figure, Report, Round, Spread};
+use super::mcp::McpServer as _;
 use super::stdio::Server;
 use super::work::{ENDLESS, Ids, Pool, Workload};
-use crate::child::{ChildOptions, StoreKind};
+use crate::child::ChildOptions;
 
 const IN_FLIGHT: usize = 16;
 /// The load is given in strokes: what half the rate makes of this time, then a rest.
@@ -41,14 +42,14 @@ struct Look {
 /// If the server fails, or the system does not tell of it (only Linux does).
 pub async fn run(directory: &Path, length: Duration) -> anyhow::Result<Report> {
     let place = directory.join("soak");
-    let options = ChildOptions::new(&place);
-    let mut server = Server::start(&place, StoreKind::Sqlite, false).await?;
+    let options = ChildOptions { real_clock: true, ..ChildOptions::new(&place) };
+    let mut server = Server::start(&options).await?;
     let mut workload = Workload::new(Ids::TimeOrdered)?;
     let mut pool = |count| Pool::fill(count, ENDLESS, || workload.issue());
-    server.round(IN_FLIGHT, &pool(WARM_UP_COUNT)).await?;
-    let full = server.round(IN_FLIGHT, &pool(FULL_LOAD_COUNT)).await?;
+    server.round(IN_FLIGHT, pool(WARM_UP_COUNT)).await?;
+    let full = server.round(IN_FLIGHT, pool(FULL_LOAD_COUNT)).await?;
     let stroke_count = (full.rate() / 2.0 * STROKE.as_secs_f64()).ceil() as usize;
-    let eyes = Eyes::on(server.pid(), &options.ledger());
+    let eyes = Eyes::on(server.process().pid().as_raw_nonzero().get(), &options.ledger());
     let mut looks: Vec<Look> = Vec::new();
     let start = Instant::now();
     while start.elapsed() < length {
@@ -56,7 +57,7 @@ pub async fn run(directory: &Path, length: Duration) -> anyhow::Result<Report> {
         let mut round = Round::default();
         while begun.elapsed() < LOOK {
             let stroke = Instant::now();
-            round.add(server.round(IN_FLIGHT, &pool(stroke_count)).await?);
+            round.add(server.round(IN_FLIGHT, pool(stroke_count)).await?);
             tokio::time::sleep(STROKE.saturating_sub(stroke.elapsed())).await;
         }
         // Its time is that of the whole load, rests included.

@@ -102,12 +102,28 @@ pub async fn serve(
     options: HttpOptions,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
+    let (over, closed) = (Arc::clone(&engine), shutdown.clone());
+    let handler = |metrics| Handler::over_http(over, closed, metrics);
+    serve_with(handler, engine, listener, options, shutdown).await
+}
+
+/// As [`serve`], with another handler behind the same gate: who may call, how much, and what is
+/// read stays as it is. The engine gives the time by which tokens end, and the state at `/readyz`.
+///
+/// # Errors
+/// As [`serve`].
+pub async fn serve_with<H: ServerHandler + Clone>(
+    handler: impl FnOnce(Arc<Metrics>) -> H,
+    engine: Arc<Engine>,
+    listener: TcpListener,
+    options: HttpOptions,
+    shutdown: CancellationToken,
+) -> io::Result<()> {
     let address = listener.local_addr()?;
     let metrics = Arc::new(Metrics::default());
     let sdk = CancellationToken::new();
-    let handler = Handler::over_http(Arc::clone(&engine), shutdown.clone(), Arc::clone(&metrics));
     let router = router(
-        handler,
+        handler(Arc::clone(&metrics)),
         &engine,
         address,
         &options,
