@@ -69,7 +69,7 @@ pub(super) enum Command {
     Purge(Due),
     ConfirmClock(String),
     BindKeys(Vec<KeyCheck>),
-    /// Writes what every fresh call writes besides its own.
+    /// Writes and commits something, to prove that it can be done.
     Probe,
 }
 
@@ -118,8 +118,7 @@ impl Session {
                 Err(Fault::Command(StoreError::Full { path: self.path.clone() }))
             }
             Command::Probe => {
-                // The mark may be there already; a proof must write all the same.
-                self.write_mark(self.mark.now())?;
+                self.move_mark(self.mark.now())?;
                 Ok(Done::Probed)
             }
         }
@@ -396,10 +395,11 @@ impl Session {
         self.stamped = Some(self.stamped.map_or(now, |earlier| earlier.max(now)));
     }
 
-    /// Writes the ledger's latest time, which never goes back.
-    pub(super) fn write_mark(&self, now: Timestamp) -> rusqlite::Result<()> {
+    /// Moves the ledger's mark to `now`, and by a millisecond at least: SQLite writes nothing for a
+    /// value that is there already, and a proof that writes can be committed must write.
+    fn move_mark(&self, now: Timestamp) -> rusqlite::Result<()> {
         self.connection
-            .prepare_cached("UPDATE ledger SET high_water_ms = max(high_water_ms, ?1)")?
+            .prepare_cached("UPDATE ledger SET high_water_ms = max(high_water_ms + 1, ?1)")?
             .execute([now.as_ms()])
             .map(|_| ())
     }

@@ -92,4 +92,14 @@ mod tests {
         gather(&queue, &mut batch, Last { command_count: 64, took: long });
         assert!(batch.is_empty());
     }
+
+    #[test]
+    fn the_first_command_is_waited_for_until_nobody_can_send_one() {
+        // Promise: a writer without work ends when its last caller has gone, and not before.
+        let (send, queue) = channel();
+        send.send(7).unwrap();
+        drop(send);
+        assert_eq!(first(&queue), Some(7));
+        assert_eq!(first(&queue), None);
+    }
 }

@@ -2,9 +2,9 @@
 //! grown large.
 //!
 //! Writing back copies pages and synchronises the file, which takes as long as many commits. So a
-//! reading thread does most of it beside the writer; the writer itself only adds, between two
-//! transactions and after their callers were answered, what came in meanwhile. Then nothing is
-//! left, and the log begins anew.
+//! reading thread does it beside the writer, again and again until little came in meanwhile; the
+//! writer itself adds only that, between two transactions and after their callers were answered.
+//! Then nothing is left, and the log begins anew.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -19,9 +19,14 @@ use super::readers::Question;
 
 /// Each time that the log has grown by this many pages (8 MiB), some of it is written back.
 const STEP_PAGES: u32 = 2048;
-/// From this many pages on (16 MiB) the writer finishes, so that the log begins anew. Reading
-/// becomes slower with the length of the log.
+/// From this many pages on (16 MiB) the rest is written back too, so that the log begins anew.
+/// Reading becomes slower with the length of the log.
 const FINISH_PAGES: u32 = 4096;
+/// So much (2 MiB) the writer writes back itself. Where rows are in no order, pages that are far
+/// apart take long, and everybody waits.
+const LITTLE_PAGES: u32 = 512;
+/// From this many pages on (48 MiB) it waits no longer until little is left.
+const LATEST_PAGES: u32 = 12_288;
 
 /// Once the log has been written back it is cut to this size.
 pub(super) const LOG_LIMIT_BYTES: u64 = 64 * 1024 * 1024;
@@ -119,17 +124,22 @@ impl LogKeeper {
         }
         match &self.helper {
             Some(helper) if helper.is_busy() => {}
-            // Almost all is written back: what came in meanwhile is little.
-            Some(_) if self.asked_at >= FINISH_PAGES => {
+            Some(_) if self.is_almost_done(page_count) => {
                 (self.next_at, self.asked_at) = (page_count + STEP_PAGES, 0);
                 write_back(&session.connection);
             }
-            Some(helper) if page_count >= self.next_at => {
+            Some(helper) if page_count >= self.next_at || self.asked_at >= FINISH_PAGES => {
                 (self.next_at, self.asked_at) = (page_count + STEP_PAGES, page_count);
                 helper.ask();
             }
             Some(_) | None => {}
         }
+    }
+
+    /// Whether all is written back but what came in meanwhile, and that is little.
+    fn is_almost_done(&self, page_count: u32) -> bool {
+        let meanwhile = page_count.saturating_sub(self.asked_at);
+        self.asked_at >= FINISH_PAGES && (meanwhile <= LITTLE_PAGES || page_count >= LATEST_PAGES)
     }
 
     /// Readers may prevent it for a while.

@@ -334,3 +334,19 @@ fn the_log_begins_anew_beside_a_busy_writer() {
     bed.fresh(&call("op-2"), &big);
     assert!(log_bytes() < once + once / 2, "{} bytes after {once}", log_bytes());
 }
+
+#[test]
+fn a_probe_writes_though_the_mark_is_there() {
+    // Promise: "a write would commit" is proved by a write, also within the millisecond whose mark
+    // the ledger has; a command that has nothing to write and meets that mark writes no page.
+    let mut bed = bed();
+    let path = bed.factory.options.path.clone();
+    let log_bytes = || std::fs::metadata(open::beside(&path, "-wal")).expect("a log").len();
+    bed.fresh(&call("op-1"), &note("x"));
+    let before = log_bytes();
+    let replayed = bed.run(vec![submit(&call("op-1"), &note("x"))]);
+    assert!(matches!(replayed[..], [Ok(Done::Answer(Answer::Replayed(_)))]), "{replayed:?}");
+    assert_eq!(log_bytes(), before);
+    assert!(matches!(bed.run(vec![Command::Probe])[..], [Ok(Done::Probed)]));
+    assert!(log_bytes() > before, "a probe wrote nothing");
+}

@@ -328,11 +328,14 @@ impl Session {
     }
 
     /// Keeps the latest time that this transaction was stamped with as the ledger's mark, unless
-    /// the ledger has it already: a millisecond has many transactions, and each would write one
-    /// more page.
+    /// the ledger has it already: a millisecond has many transactions.
     fn seal(&self) -> rusqlite::Result<()> {
         match self.stamped {
-            Some(stamped) if stamped > self.kept_mark => self.write_mark(stamped),
+            Some(stamped) if stamped > self.kept_mark => self
+                .connection
+                .prepare_cached("UPDATE ledger SET high_water_ms = max(high_water_ms, ?1)")?
+                .execute([stamped.as_ms()])
+                .map(|_| ()),
             _ => Ok(()),
         }
     }
