@@ -1,16 +1,17 @@
 //! The benchmark itself: that it runs, that its JSON keeps its form, and that raw SQLite, with which
 //! the ledger is compared, writes the same rows.
 
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
 
-use counterfoil::data_dir::DataDir;
+use counterfoil::data_dir::{DataDir, TOKENS_FILE};
 use counterfoil::tokens::{self, NewToken, Right};
-use counterfoil_lab::bench::http::{Connection, address_of};
+use counterfoil_lab::bench::http::Connection;
 use counterfoil_lab::bench::raw_side::RawLedger;
 use counterfoil_lab::bench::store_side::{Callers, StoreLedger};
 use counterfoil_lab::bench::work::{ENDLESS, Ids, Pool, Workload};
-use counterfoil_lab::child::{ChildOptions, StoreKind, tokens_file};
+use counterfoil_lab::child::{ChildOptions, StoreKind};
 use counterfoil_lab::process::{Ended, Launch};
 use counterfoil_store::{Clock as _, SystemClock};
 use rustix::process::Signal;
@@ -91,19 +92,19 @@ async fn the_unguarded_server_over_http_stands_behind_the_same_gate() {
         let options = ChildOptions {
             store: StoreKind::Memory,
             unguarded,
-            http: true,
+            http: Some((Ipv4Addr::LOCALHOST, 0).into()),
             real_clock: true,
             ..ChildOptions::new(&place.path().join("data"))
         };
         DataDir::prepare(&options.data_dir, None).expect("made");
         let caller = options.caller().expect("a caller");
         let new = NewToken { caller, rights: vec![Right::Tools], expires_at: None };
-        let token = tokens::create(&tokens_file(&options.data_dir), &new, SystemClock.wall());
+        let token = tokens::create(&options.data_dir.join(TOKENS_FILE), &new, SystemClock.wall());
         let token = format!("Bearer {}", token.expect("made").secret.reveal());
         let lab = Path::new(env!("CARGO_BIN_EXE_counterfoil-lab"));
         let (mut process, _pipes) =
             Launch::child(lab, options.to_arguments()).start().await.expect("starts");
-        let address = address_of(&process).expect("told");
+        let address = process.address().expect("told").to_string();
 
         let issue = Workload::new(Ids::TimeOrdered).expect("a workload").issue();
         let mut stranger = Connection::open(&address, "Bearer cf_x").await.expect("connects");
