@@ -1,6 +1,6 @@
 //! The last look before the first byte, and what attempts and searches came to.
 
-use counterfoil_core::delivery::{Change, Event, State, step};
+use counterfoil_core::delivery::{Change, State};
 use counterfoil_core::time::Timestamp;
 
 use super::change::{By, Taken};
@@ -52,11 +52,7 @@ impl Session {
         let record = &kept.record;
         let against = revoked::against(&self.connection, &record.tenant, &record.principal)?;
         let is_paused = self.target(item.target_no)?.state.paused.is_some();
-        if is_paused && against.is_none() && item.delivery.state == State::Leased {
-            let by = (begin.boot, begin.fence);
-            return Ok(step(&item.delivery, Event::HandBack { by }, now).ok());
-        }
-        Ok(steps::begin_send(&item.delivery, begin, against, now))
+        Ok(steps::begin_send(&item.delivery, begin, against, is_paused, now))
     }
 
     /// Nothing is sent for an operation that cannot be read.
