@@ -235,6 +235,31 @@ async fn damaged_items_are_set_aside_and_the_rest_goes_on() {
 }
 
 #[tokio::test]
+async fn a_damaged_target_stops_itself_alone() {
+    // Promise: nothing is claimed for or sent to a target whose row cannot be read, what was sent is
+    // still reported, and a check names it.
+    let bed = Bed::new();
+    for id in ["sent", "held", "waits"] {
+        bed.accept(id).await;
+    }
+    let items = bed.claim(2).await.items;
+    assert_eq!(bed.begin(&items[0]).await, Begun::Send);
+    let set = |class| {
+        let sql = format!("UPDATE outbox_targets SET parked_class = {class}");
+        bed.sql().execute(&sql, []).expect("runs");
+    };
+    set("x'78'");
+    let error = bed.store.claim(claim(1)).await.expect_err("damaged");
+    assert!(matches!(error, StoreError::Quarantined { .. }), "{error}");
+    assert_eq!(bed.begin(&items[1]).await, Begun::Withheld(None));
+    assert_eq!(bed.report(&items[0], done()).await, Some(State::Delivered));
+    assert_eq!(bed.store.next_due(desk()).await, Ok(None));
+    assert!(bed.problems().iter().any(|told| told.contains("the target")), "{:?}", bed.problems());
+    set("NULL");
+    assert_eq!(bed.claim(9).await.items.len(), 2);
+}
+
+#[tokio::test]
 async fn the_revoked_are_held_back_at_the_last_step() {
     // Promise: an item that was claimed before its principal was revoked is not sent; restored, it
     // is, and never else; who and why stay on record.

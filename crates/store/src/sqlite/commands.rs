@@ -46,6 +46,8 @@ pub(super) struct Session {
     pub(super) mark: Arc<SharedMark>,
     pub(super) path: PathBuf,
     pub(super) numbers: Numbers,
+    /// Targets that the present command has read or written.
+    pub(super) targets_seen: Vec<outbox::Target>,
     /// The latest time that the present transaction was stamped with; `None` if it wrote nothing.
     pub(super) stamped: Option<Timestamp>,
     /// The space that is kept for settling is gone: no new work is begun.

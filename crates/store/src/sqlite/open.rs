@@ -188,6 +188,7 @@ fn new_session(
         mark,
         path,
         numbers: super::numbers::Numbers::default(),
+        targets_seen: Vec::new(),
         stamped: None,
         no_room: false,
     }

@@ -38,6 +38,7 @@ pub(super) use counts::Round;
 pub(super) use items::purge_request;
 pub(super) use orders::ParkedPlace;
 pub(super) use reads::Ask;
+pub(super) use targets::Target;
 
 /// A command of the outbox, as the writer takes it.
 #[derive(Debug)]
@@ -93,6 +94,7 @@ impl Session {
         if self.no_room && command.begins() {
             return Err(Fault::Command(StoreError::Full { path: self.path.clone() }));
         }
+        self.targets_seen.clear();
         match command {
             Command::Accept(asked) => self.accept(asked).map(Done::Accepted),
             Command::Claim(asked) => self.claim(asked).map(Done::Claimed),
@@ -168,7 +170,7 @@ impl SqliteStore {
     /// Counts the next part; gives what is known of all.
     async fn counted<T>(
         &self,
-        tell: impl FnOnce(&Round, Vec<targets::Target>) -> T,
+        tell: impl FnOnce(&Round, Vec<Target>) -> T,
     ) -> Result<T, StoreError> {
         let lock = || self.outbox_round.lock().unwrap_or_else(PoisonError::into_inner);
         let after = lock().after();

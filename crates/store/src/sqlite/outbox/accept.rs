@@ -87,7 +87,7 @@ impl Session {
         self.view(kept.record, item).map(Box::new).map(Accepted::Duplicate)
     }
 
-    fn view(&self, record: Record, item: Item) -> Result<DeliveryView, Fault> {
+    fn view(&mut self, record: Record, item: Item) -> Result<DeliveryView, Fault> {
         let target = self.target(item.target_no)?.state;
         Ok(DeliveryView { record, delivery: item.delivery, target })
     }

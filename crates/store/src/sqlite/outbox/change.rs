@@ -7,7 +7,6 @@ use counterfoil_core::time::Timestamp;
 use rusqlite::Connection;
 
 use super::items::{self, Found, Item};
-use super::targets;
 use crate::outbox_steps::{apply, apply_to_target, lapse_seed};
 use crate::sqlite::cells::Damage;
 use crate::sqlite::commands::Session;
@@ -95,13 +94,14 @@ impl Session {
             self.stamp(now);
         }
         let mut parked_target = false;
-        if let Some(told) = &change.target {
-            let mut target = self.target(item.target_no)?;
-            let before = target.state.clone();
-            parked_target = apply_to_target(&mut target.state, Some(told), now);
-            if target.state != before {
+        if let Some(told) = &change.target
+            && let Some(target) = self.sound_target(item.target_no)?
+        {
+            let mut after = target.clone();
+            parked_target = apply_to_target(&mut after.state, Some(told), now);
+            if after != target {
                 self.stamp(now);
-                targets::update(&self.connection, &target)?;
+                self.keep_target(&after)?;
             }
         }
         Ok(Taken::Whole { parked_target })

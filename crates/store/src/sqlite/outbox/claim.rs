@@ -38,12 +38,11 @@ impl Session {
             let alarm = change.and_then(|change| change.alarm);
             claimed.alarms.extend(alarm.map(|alarm| (key, alarm)));
         }
-        // A lapse tells nothing of the target, but its row is read once and after everything.
         let mut target = self.target(number)?;
         self.lease_due(asked, &target, now, &mut claimed)?;
         if target.state.gate(now) == Gate::Probe && !claimed.items.is_empty() {
             target.state.take_probe(now);
-            targets::update(&self.connection, &target)?;
+            self.keep_target(&target)?;
         }
         let earliest = reads::earliest(&self.connection, number)?;
         claimed.next_due = next_due(&target.state, earliest, now);

@@ -1,5 +1,6 @@
 //! Items of the outbox as rows, each with a digest of itself, and their frozen requests.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use counterfoil_core::delivery::{
@@ -210,6 +211,17 @@ pub(super) fn terms_text(terms: Terms) -> Vec<u8> {
     serde_json::to_vec(&WireTerms::from(terms)).expect("numbers and words are JSON")
 }
 
+thread_local! {
+    /// The terms that this thread read last: mostly those of the next item too.
+    static READ_LAST: RefCell<Option<(Vec<u8>, Terms)>> = const { RefCell::new(None) };
+}
+
+fn parse_terms(text: &[u8]) -> Result<Terms, Damage> {
+    let wire: WireTerms =
+        serde_json::from_slice(text).map_err(|_| damage("terms_no", "stands for no terms"))?;
+    Terms::try_from(wire).map_err(|_| damage("terms_no", "stands for terms that are refused"))
+}
+
 /// Reads a row of one of the statements above.
 ///
 /// # Errors
@@ -369,9 +381,15 @@ impl Cells<'_, '_> {
     }
 
     fn terms(&mut self) -> Result<Terms, Damage> {
-        let wire: WireTerms = serde_json::from_slice(self.blob("terms_no")?)
-            .map_err(|_| damage("terms_no", "stands for no terms"))?;
-        Terms::try_from(wire).map_err(|_| damage("terms_no", "stands for terms that are refused"))
+        let text = self.blob("terms_no")?;
+        READ_LAST.with_borrow_mut(|last| match last {
+            Some((same, terms)) if same == text => Ok(*terms),
+            _ => {
+                let terms = parse_terms(text)?;
+                *last = Some((text.to_owned(), terms));
+                Ok(terms)
+            }
+        })
     }
 
     fn lease(&mut self) -> Result<Option<Lease>, Damage> {

@@ -80,6 +80,7 @@ impl Session {
         said: &Resolve,
         now: Timestamp,
     ) -> Result<Resolved, Fault> {
+        self.targets_seen.clear();
         let key = kept.record.key;
         let Found::Kept(mut item) = items::find(&self.connection, key)? else {
             return Ok(Resolved::Quarantined);
@@ -122,7 +123,7 @@ impl Session {
                 "target_resumed"
             }
         };
-        targets::update(&self.connection, &target)?;
+        self.keep_target(&target)?;
         let (subject, who, reason) = (order.target.as_str(), &*order.who, &*order.reason);
         let on_record = OnRecord { kind, subject, principal: None, who, reason };
         put_on_record(&self.connection, &on_record, now)?;

@@ -1,6 +1,6 @@
 //! The last look before the first byte, and what attempts and searches came to.
 
-use counterfoil_core::delivery::{Change, State};
+use counterfoil_core::delivery::{Change, ParkReason, State};
 use counterfoil_core::time::Timestamp;
 
 use super::change::{By, Taken};
@@ -11,7 +11,6 @@ use crate::outbox_steps as steps;
 use crate::sqlite::commands::Session;
 use crate::sqlite::faults::Fault;
 use crate::sqlite::rows;
-use crate::steps::Kept;
 
 impl Session {
     /// Records for each item that its first byte is about to leave.
@@ -20,17 +19,29 @@ impl Session {
     /// [`Fault`]; what was written is then to be rolled back.
     pub(super) fn begin_send(&mut self, begins: &[BeginSend]) -> Result<Vec<Begun>, Fault> {
         let now = self.mark.now();
-        begins.iter().map(|begin| self.begin_one(begin, now)).collect()
+        let anybody = revoked::is_anybody(&self.connection)?;
+        begins.iter().map(|begin| self.begin_one(begin, anybody, now)).collect()
     }
 
-    fn begin_one(&mut self, begin: &BeginSend, now: Timestamp) -> Result<Begun, Fault> {
+    fn begin_one(
+        &mut self,
+        begin: &BeginSend,
+        anybody_revoked: bool,
+        now: Timestamp,
+    ) -> Result<Begun, Fault> {
         let Some(mut item) = self.item(begin.key)? else { return Ok(Begun::NotHeld) };
         let mut kept = match rows::find_by_key(&self.connection, begin.key)? {
             rows::Found::Kept(kept) => *kept,
             rows::Found::Absent => return self.withhold(begin, &"it has no operation"),
             rows::Found::Damaged(damage) => return self.withhold(begin, &damage),
         };
-        let Some(change) = self.before_first_byte(&item, &kept, begin, now)? else {
+        let against = match &kept.record {
+            record if anybody_revoked => {
+                revoked::against(&self.connection, &record.tenant, &record.principal)?
+            }
+            _ => None,
+        };
+        let Some(change) = self.before_first_byte(&item, against, begin, now)? else {
             return Ok(Begun::NotHeld);
         };
         match self.take_with(&mut item, &mut kept, &change, By::Worker, now)? {
@@ -43,15 +54,15 @@ impl Session {
     }
 
     fn before_first_byte(
-        &self,
+        &mut self,
         item: &Item,
-        kept: &Kept,
+        against: Option<ParkReason>,
         begin: &BeginSend,
         now: Timestamp,
     ) -> Result<Option<Change>, Fault> {
-        let record = &kept.record;
-        let against = revoked::against(&self.connection, &record.tenant, &record.principal)?;
-        let is_paused = self.target(item.target_no)?.state.paused.is_some();
+        // A target that cannot be read is sent nothing.
+        let is_paused =
+            self.sound_target(item.target_no)?.is_none_or(|target| target.state.paused.is_some());
         Ok(steps::begin_send(&item.delivery, begin, against, is_paused, now))
     }
 

@@ -13,7 +13,7 @@ use crate::sqlite::faults::Fault;
 
 /// A target with its number.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Target {
+pub(in crate::sqlite) struct Target {
     pub(super) number: i64,
     pub(super) name: TargetName,
     pub(super) state: TargetState,
@@ -65,8 +65,7 @@ pub(super) fn all(connection: &Connection) -> rusqlite::Result<Vec<Target>> {
     Ok(targets)
 }
 
-/// Writes the state of a target.
-pub(super) fn update(connection: &Connection, target: &Target) -> rusqlite::Result<()> {
+fn update(connection: &Connection, target: &Target) -> rusqlite::Result<()> {
     const SQL: &str = "UPDATE outbox_targets SET parked_class = ?2, parked_words = ?3, \
         parked_at_ms = ?4, probes = ?5, probe_at_ms = ?6, paused_by = ?7, paused_reason = ?8, \
         paused_at_ms = ?9 WHERE target_no = ?1";
@@ -118,11 +117,33 @@ impl Session {
     }
 
     /// The target of a number, for a command that needs its state.
-    pub(super) fn target(&self, number: i64) -> Result<Target, Fault> {
-        match find_by_number(&self.connection, number)? {
-            Some(target) => target.map_err(|damage| damaged(&damage)),
-            None => Err(damaged(&damage("target_no", "stands for no target"))),
+    pub(super) fn target(&mut self, number: i64) -> Result<Target, Fault> {
+        if let Some(seen) = self.targets_seen.iter().find(|target| target.number == number) {
+            return Ok(seen.clone());
         }
+        let target = match find_by_number(&self.connection, number)? {
+            Some(target) => target.map_err(|damage| damaged(&damage))?,
+            None => return Err(damaged(&damage("target_no", "stands for no target"))),
+        };
+        self.targets_seen.push(target.clone());
+        Ok(target)
+    }
+
+    /// The target of a number, for a command that goes on without it; `None` if its row is damaged.
+    pub(super) fn sound_target(&mut self, number: i64) -> Result<Option<Target>, Fault> {
+        match self.target(number) {
+            Ok(target) => Ok(Some(target)),
+            Err(Fault::Command(StoreError::Quarantined { .. })) => Ok(None),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Writes the state of a target.
+    pub(super) fn keep_target(&mut self, target: &Target) -> Result<(), Fault> {
+        update(&self.connection, target)?;
+        self.targets_seen.retain(|seen| seen.number != target.number);
+        self.targets_seen.push(target.clone());
+        Ok(())
     }
 }
 
