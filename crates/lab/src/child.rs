@@ -1,30 +1,32 @@
-//! `counterfoil-lab child`: the product's server on stdio, with a clock that stands still, armed
-//! cut points and store faults injected. What handles a call is the product's own code.
+//! `counterfoil-lab child`: the product's server on stdio or over HTTP, with a clock that stands
+//! still, armed cut points and store faults injected. What handles a call is the product's own code.
 
 use std::ffi::OsString;
-use std::io::Write as _;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use counterfoil::data_dir::DataDir;
+use counterfoil::data_dir::{DataDir, TOKENS_FILE};
+use counterfoil::http::{Auth, HttpLimits, HttpOptions};
+use counterfoil::tokens::LiveTokens;
 use counterfoil::tools::issue_effect;
 use counterfoil::wire::WireLimits;
-use counterfoil::{keys, serve};
+use counterfoil::{http, keys, serve};
 use counterfoil_core::identity::{BackendId, Caller, Principal, Tenant};
 use counterfoil_core::time::{Lifetimes, Span};
 use counterfoil_engine::Engine;
 use counterfoil_store::Store;
 use counterfoil_store::memory::{MemoryOptions, MemoryStore};
 use counterfoil_store::sqlite::{SqliteOptions, SqliteStore};
+use tokio_util::sync::CancellationToken;
 
 use crate::clock::FixedClock;
 use crate::cuts::CutSpec;
-use crate::process::READY;
+use crate::process::say_ready;
 use crate::store_faults::{BarrierSpec, Faults, FaultyStore};
-use crate::unguarded;
+use crate::unguarded::{self, Unguarded};
 
 /// The moment at which the lab's clocks stand unless told otherwise: 2027-01-15T08:00:00Z.
 pub const START_MS: i64 = 1_800_000_000_000;
@@ -35,9 +37,12 @@ pub struct ChildOptions {
     /// Where ledger and keys are
     #[arg(long)]
     pub data_dir: PathBuf,
-    /// Who calls
+    /// Who calls on stdio
     #[arg(long, default_value = "alice")]
     pub principal: String,
+    /// Serve over HTTP at this address, by the tokens of the data directory, until stdin ends
+    #[arg(long, value_name = "ADDR")]
+    pub http: Option<SocketAddr>,
     /// The ledger's ID
     #[arg(long, default_value = "lab")]
     pub backend_id: String,
@@ -95,6 +100,7 @@ impl ChildOptions {
         Self {
             data_dir: data_dir.into(),
             principal: "alice".into(),
+            http: None,
             backend_id: "lab".into(),
             clock_ms: START_MS,
             real_clock: false,
@@ -128,6 +134,7 @@ impl ChildOptions {
         };
         let mut option = |name: &str, value: String| line.extend([name.into(), value.into()]);
         option("--principal", self.principal.clone());
+        self.http.iter().for_each(|address| option("--http", address.to_string()));
         option("--backend-id", self.backend_id.clone());
         if !self.real_clock {
             option("--clock-ms", self.clock_ms.to_string());
@@ -191,6 +198,13 @@ impl ChildOptions {
         })
     }
 
+    fn unguarded_handler(&self) -> anyhow::Result<Unguarded> {
+        Ok(match self.store {
+            StoreKind::Sqlite => Unguarded::open(&self.ledger())?,
+            StoreKind::Memory => Unguarded::in_memory(),
+        })
+    }
+
     /// Who calls.
     ///
     /// # Errors
@@ -209,24 +223,56 @@ pub async fn run(options: &ChildOptions) -> anyhow::Result<()> {
     options.cut.iter().for_each(CutSpec::arm);
     let shutdown = serve::shutdown_signal()?;
     let engine = Arc::new(options.engine().await?);
+    if let Some(address) = options.http {
+        return over_http(options, engine, address, shutdown).await;
+    }
     let streams = rmcp::transport::stdio_pipes();
     let limits = WireLimits::default();
     if options.unguarded {
         // The ledger was opened for its tables alone.
         engine.close().await?;
-        let handler = match options.store {
-            StoreKind::Sqlite => unguarded::Unguarded::open(&options.ledger())?,
-            StoreKind::Memory => unguarded::Unguarded::in_memory(),
-        };
-        say_ready()?;
+        let handler = options.unguarded_handler()?;
+        say_ready(None)?;
         return unguarded::serve(handler, streams, limits, shutdown).await;
     }
     let caller = options.caller()?;
-    say_ready()?;
+    say_ready(None)?;
     serve::stdio(engine, caller, streams, limits, shutdown).await?;
     Ok(())
 }
 
-fn say_ready() -> anyhow::Result<()> {
-    writeln!(std::io::stderr(), "{READY}").context("stderr is closed")
+async fn over_http(
+    options: &ChildOptions,
+    engine: Arc<Engine>,
+    address: SocketAddr,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let tokens = LiveTokens::open(&options.data_dir.join(TOKENS_FILE))?;
+    let served = HttpOptions {
+        auth: Auth::Tokens(Arc::new(tokens)),
+        allowed_hosts: Vec::new(),
+        allowed_origins: Vec::new(),
+        limits: HttpLimits::default(),
+        tls: None,
+        drain_limit: WireLimits::default().drain_limit,
+    };
+    let listener = http::bind(address)?;
+    end_with_stdin(shutdown.clone());
+    say_ready(Some(listener.local_addr()?))?;
+    if options.unguarded {
+        let handler = options.unguarded_handler()?;
+        http::serve_handler(handler, engine, listener, served, shutdown).await?;
+    } else {
+        serve::http(engine, listener, served, shutdown).await?;
+    }
+    Ok(())
+}
+
+/// Stops the server when whoever started it lets go of it, by its will or its death.
+fn end_with_stdin(shutdown: CancellationToken) {
+    std::thread::spawn(move || {
+        // However it ends, nobody holds it any more.
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        shutdown.cancel();
+    });
 }

@@ -102,10 +102,36 @@ pub async fn serve(
     options: HttpOptions,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
-    let address = listener.local_addr()?;
     let metrics = Arc::new(Metrics::default());
-    let sdk = CancellationToken::new();
     let handler = Handler::over_http(Arc::clone(&engine), shutdown.clone(), Arc::clone(&metrics));
+    run(handler, engine, listener, options, metrics, shutdown).await
+}
+
+/// The same with another handler behind the same gate. `engine` gives the time by which tokens
+/// expire, and says whether the server is ready.
+///
+/// # Errors
+/// [`io::Error`] if the listener's address cannot be told.
+pub async fn serve_handler(
+    handler: impl ServerHandler + Clone,
+    engine: Arc<Engine>,
+    listener: TcpListener,
+    options: HttpOptions,
+    shutdown: CancellationToken,
+) -> io::Result<()> {
+    run(handler, engine, listener, options, Arc::default(), shutdown).await
+}
+
+async fn run(
+    handler: impl ServerHandler + Clone,
+    engine: Arc<Engine>,
+    listener: TcpListener,
+    options: HttpOptions,
+    metrics: Arc<Metrics>,
+    shutdown: CancellationToken,
+) -> io::Result<()> {
+    let address = listener.local_addr()?;
+    let sdk = CancellationToken::new();
     let router = router(
         handler,
         &engine,
