@@ -226,7 +226,10 @@ impl<'a> Field<'a> {
             DeValue::Array(_) => self.name.clone(),
             _ => {
                 let written = self.file.text.get(self.value.span()).unwrap_or_default();
-                format!("{} = {}", self.name, hide_secrets(&self.name, written))
+                // Its own name says whether it may be secret, not those of the tables around it.
+                let own = self.name.rsplit('.').next().unwrap_or_default();
+                let own = if own == "key_lifetime" { "lifetime" } else { own };
+                format!("{} = {}", self.name, hide_secrets(own, written))
             }
         }
     }
@@ -235,6 +238,13 @@ impl<'a> Field<'a> {
     pub(super) fn problem(&self, words: impl Into<String>) {
         let place = place(&self.file.path, &self.file.text, self.value.span().start);
         self.problems.borrow_mut().push(Problem::new(place, self.subject(), words.into()));
+    }
+
+    /// A mistake inside this value, at a byte offset of the file.
+    pub(super) fn problem_at(&self, offset: usize, words: String) {
+        let place = place(&self.file.path, &self.file.text, offset);
+        let subject = format!("[{}]", self.name);
+        self.problems.borrow_mut().push(Problem::new(place, subject, words));
     }
 
     /// A mistake in this value, which may be secret.

@@ -195,7 +195,7 @@ fn answer_header(table: &Form<'_>) -> Option<(http::HeaderName, String)> {
     match (name, value) {
         (None, None) => None,
         (Some(name), Some(value)) => {
-            let name = name.parsed(|text| header::name(text));
+            let name = name.parsed(header::name);
             let value = value.parsed(|text| header::check_value(text).map(|()| text.to_owned()));
             name.zip(value)
         }
@@ -280,8 +280,7 @@ fn result(form: &Form<'_>, output: Option<&Arc<Schema>>) -> Option<ResultTemplat
     let structured = table.field("structured");
     let has_structured = structured.is_some();
     let structured = structured.and_then(|field| {
-        let template = toml_json::template(&field)?;
-        check_result(&template.names()).map_err(|words| field.problem(words)).ok()?;
+        let template = toml_json::template(&field, &check_result)?;
         if output.is_none() {
             field.problem("without an [output] schema nobody knows its form; declare one");
         }

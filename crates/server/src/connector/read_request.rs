@@ -157,14 +157,7 @@ fn body(form: &Form<'_>, words: &Vocabulary<'_>) -> Option<Body> {
     match (json, fields) {
         (None, None) => Some(Body::None),
         (Some(json), None) => {
-            let body = toml_json::template(&json)?;
-            match words.check(&body.names()) {
-                Ok(()) => Some(Body::Json(body)),
-                Err(rule) => {
-                    json.problem(rule);
-                    None
-                }
-            }
+            toml_json::template(&json, &|names| words.check(names)).map(Body::Json)
         }
         (None, Some(_)) => {
             let mut found = Vec::new();

@@ -143,7 +143,7 @@ mod tests {
         use Piece::{Expr, Literal};
         let cases: &[(&str, &[Piece<'_>])] = &[
             ("", &[]),
-            ("plain { } text", &[Literal("plain "), Literal("{ "), Literal("} text")]),
+            ("plain { } text", &[Literal("plain { "), Literal("} text")]),
             ("a{{ b }}c", &[Literal("a"), Expr(" b "), Literal("c")]),
             ("{{ \"}}\" }}", &[Expr(" \"}}\" ")]),
             ("{{ '\\'}}' }}{{x}}", &[Expr(" '\\'}}' "), Expr("x")]),

@@ -1,7 +1,7 @@
 //! Templates: text with `{{ expression }}` in it, and nothing else. No statements, so no loops; the
 //! expressions are minijinja's, with a short list of filters, a budget and a limit on their output.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::LazyLock;
 
@@ -14,8 +14,8 @@ use super::scan::{Piece, pieces};
 
 /// No rendered text is longer.
 pub(super) const MAX_RENDERED_BYTES: usize = 1024 * 1024;
-/// Steps that one expression may take.
-const FUEL: u64 = 10_000;
+/// Steps that one expression may take; the length of the texts that it works on counts too.
+const FUEL: u64 = 8_000_000;
 /// Expressions nest at most this deep.
 const DEPTH: usize = 64;
 
@@ -67,7 +67,7 @@ impl<'a> Scope<'a> {
     #[must_use]
     pub fn new(roots: Vec<(&'static str, &'a Value)>) -> Self {
         let values = roots.iter().map(|(name, value)| ((*name).to_owned(), to_template(value)));
-        let values = minijinja::Value::from_iter(values);
+        let values = map(values);
         Self { roots, values }
     }
 
@@ -387,10 +387,14 @@ fn to_template(value: &Value) -> minijinja::Value {
             .unwrap_or_else(|| minijinja::Value::from(number.literal())),
         Value::String(text) => minijinja::Value::from(text.as_str()),
         Value::Array(elements) => elements.iter().map(to_template).collect(),
-        Value::Object(object) => minijinja::Value::from_iter(
-            object.iter().map(|(name, member)| (name.to_owned(), to_template(member))),
-        ),
+        Value::Object(object) => {
+            map(object.iter().map(|(name, member)| (name.to_owned(), to_template(member))))
+        }
     }
+}
+
+fn map(members: impl Iterator<Item = (String, minijinja::Value)>) -> minijinja::Value {
+    minijinja::Value::from(members.collect::<BTreeMap<String, minijinja::Value>>())
 }
 
 /// `None` for a value that is not there.

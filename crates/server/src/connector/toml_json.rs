@@ -1,7 +1,10 @@
 //! TOML as JSON: schemas as they are, bodies as templates.
 
+use std::collections::BTreeSet;
+
 use counterfoil_core::json::{JsonLimits, Number, Value as Lossless, parse};
 use serde_json::{Map, Value};
+use toml::Spanned;
 use toml::de::DeValue;
 
 use super::form::Field;
@@ -24,9 +27,12 @@ pub(super) fn schema(field: &Field<'_>) -> Option<Value> {
     found.map_err(|words| field.problem(words)).ok()
 }
 
-/// A body or a structured result: every text is a template.
-pub(super) fn template(field: &Field<'_>) -> Option<Json> {
-    templated(field.value.get_ref(), 0).map_err(|words| field.problem(words)).ok()
+/// What the names that a template uses are held against.
+type NamesRule<'a> = &'a dyn Fn(&BTreeSet<String>) -> Result<(), String>;
+
+/// A body or a structured result: every text is a template. A mistake is told where it stands.
+pub(super) fn template(field: &Field<'_>, names: NamesRule<'_>) -> Option<Json> {
+    templated(field.value, names, 0).map_err(|(at, words)| field.problem_at(at, words)).ok()
 }
 
 /// A plain value, for comparison.
@@ -36,16 +42,27 @@ pub(super) fn fixed(value: &DeValue<'_>) -> Result<Lossless, String> {
     parse(text.as_bytes(), &JsonLimits::default()).map_err(|error| error.to_string())
 }
 
-fn templated(value: &DeValue<'_>, depth: usize) -> Result<Json, String> {
+/// The mistake's place is a byte offset in the file.
+fn templated(
+    value: &Spanned<DeValue<'_>>,
+    names: NamesRule<'_>,
+    depth: usize,
+) -> Result<Json, (usize, String)> {
+    let at = value.span().start;
+    let here = |words: String| (at, words);
     if depth > MAX_DEPTH {
-        return Err(format!("this nests over {MAX_DEPTH} levels; flatten it"));
+        return Err(here(format!("this nests over {MAX_DEPTH} levels; flatten it")));
     }
-    Ok(match value {
-        DeValue::String(text) => Json::Text(Text::parse(text)?),
+    Ok(match value.get_ref() {
+        DeValue::String(text) => {
+            let text = Text::parse(text).map_err(here)?;
+            names(&text.names()).map_err(here)?;
+            Json::Text(text)
+        }
         DeValue::Array(elements) => Json::Array(
             elements
                 .iter()
-                .map(|element| templated(element.get_ref(), depth + 1))
+                .map(|element| templated(element, names, depth + 1))
                 .collect::<Result<_, _>>()?,
         ),
         DeValue::Table(table) => {
@@ -53,17 +70,18 @@ fn templated(value: &DeValue<'_>, depth: usize) -> Result<Json, String> {
             for (name, member) in table {
                 let name: &str = name.get_ref();
                 if name.contains("{{") {
-                    return Err(format!("`{name}`: names are fixed, only values are templates"));
+                    let words = format!("`{name}`: names are fixed, only values are templates");
+                    return Err(here(words));
                 }
-                members.push((name.to_owned(), templated(member.get_ref(), depth + 1)?));
+                members.push((name.to_owned(), templated(member, names, depth + 1)?));
             }
             Json::Object(members)
         }
         DeValue::Float(digits) => Json::Fixed(Lossless::Number(
             Number::from_literal(digits.as_str())
-                .ok_or("JSON has no such number; write it as 1.5 or 15")?,
+                .ok_or_else(|| here("JSON has no such number; write it as 1.5 or 15".into()))?,
         )),
-        other => Json::Fixed(fixed(other)?),
+        other => Json::Fixed(fixed(other).map_err(here)?),
     })
 }
 
