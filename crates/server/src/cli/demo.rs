@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use clap::Args;
+use clap::{Args, Subcommand};
 
 use crate::cli::exit::Exit;
 use crate::demo;
+use crate::demo::desk::{self, DeskArgs};
 use crate::output;
 
 /// See a reply vanish after its commit, and the record answer
@@ -18,8 +19,13 @@ use crate::output;
 #[command(after_long_help = "\
 Examples:
   counterfoil demo
-  counterfoil demo --output-dir ./what-happened --json")]
+  counterfoil demo --output-dir ./what-happened --json
+  counterfoil demo desk --address 127.0.0.1:9000")]
+#[command(args_conflicts_with_subcommands = true)]
 pub(super) struct DemoArgs {
+    #[command(subcommand)]
+    part: Option<Part>,
+
     /// Where the ledger and the raw transcripts go; must not exist yet [default: a new folder in
     /// the system's temporary directory]
     #[arg(long, value_name = "DIR")]
@@ -29,11 +35,20 @@ pub(super) struct DemoArgs {
     json: bool,
 }
 
+#[derive(Debug, Subcommand)]
+enum Part {
+    Desk(DeskArgs),
+}
+
 /// Runs the demo.
 ///
 /// # Errors
 /// Whatever goes otherwise than promised.
 pub(super) async fn run(args: DemoArgs) -> anyhow::Result<Exit> {
+    if let Some(Part::Desk(args)) = &args.part {
+        desk::run(args).await?;
+        return Ok(Exit::Done);
+    }
     let directory = match args.output_dir {
         Some(directory) => directory,
         None => fresh_directory()?,

@@ -4,6 +4,7 @@
 
 mod account;
 pub mod child;
+pub mod desk;
 mod tee;
 
 use std::path::{Path, PathBuf};
