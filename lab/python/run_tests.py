@@ -1,10 +1,15 @@
-"""Runs every Python test beside this file and ends with a line in the form that cargo prints.
+"""Runs every Python test beside this file, each file in a process of its own, all at once.
 
-./test adds that line's numbers to cargo's. A test is counted once, however many of its
-subtests fail. Files named test_*.py and *_check.py are tests.
+    run_tests.py [FILE...]
+
+Each process ends with a line in the form that cargo prints, and ./test adds these lines' numbers to
+cargo's. A test is counted once, however many of its subtests fail. Files named test_*.py and
+*_check.py are tests; with names of files, these alone run, in this process.
 """
 
+import concurrent.futures
 import pathlib
+import subprocess
 import sys
 import time
 import unittest
@@ -32,12 +37,31 @@ def count_tests(cases):
     return len({getattr(case, "test_case", case) for case in cases})
 
 
-def main():
+def run_all():
+    """Runs every file; 1 if one of them failed."""
+    files = sorted(path.name for pattern in PATTERNS for path in HERE.glob(pattern))
+    failed = 0
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        for done in pool.map(run_apart, files):
+            sys.stderr.write(done.stderr)
+            sys.stdout.write(done.stdout)
+            sys.stdout.flush()
+            failed |= done.returncode != 0
+    return int(failed)
+
+
+def run_apart(file):
+    """One file in a process of its own: tests wait for servers more than they compute."""
+    command = [sys.executable, __file__, file]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def run(files):
+    """Runs these files here; 1 if a test failed or none was found."""
     sys.path.insert(0, str(HERE))
     suite = unittest.TestSuite()
-    for pattern in PATTERNS:
-        # A new loader each time: a loader remembers the folder of its last discovery.
-        suite.addTests(unittest.TestLoader().discover(str(HERE), pattern))
+    for file in files:
+        suite.addTests(unittest.TestLoader().discover(str(HERE), file))
     start = time.monotonic()
     runner = unittest.TextTestRunner(stream=sys.stderr, verbosity=2, resultclass=Result)
     result = runner.run(suite)
@@ -57,4 +81,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(sys.argv[1:]) if sys.argv[1:] else run_all())

@@ -2,22 +2,15 @@
 //
 //   cargo build --workspace --bins && npm ci && npm test
 //
-// COUNTERFOIL_LAB_BIN names the lab's binary; without it, target/debug/counterfoil-lab is taken.
+// COUNTERFOIL_LAB_BIN names the lab's binary, and the product's is beside it; without it,
+// target/debug/counterfoil-lab is taken.
 // COUNTERFOIL_LAB_KEEP=DIR keeps transcripts, logs and ledgers there, a folder a test.
-
-import { existsSync } from "node:fs";
 
 import { control } from "./cases/control.mjs";
 import { plain } from "./cases/plain.mjs";
 import { revisions } from "./cases/revisions.mjs";
-import { BINARY } from "./cases/settings.mjs";
 import { stdio } from "./cases/stdio.mjs";
 import { twelveCases } from "./cases/twelve.mjs";
-
-// One clear failure in place of one for each case.
-if (!existsSync(BINARY)) {
-  throw new Error(`there is no ${BINARY}; run cargo build --workspace --bins`);
-}
 
 twelveCases(stdio);
 control(stdio);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use counterfoil_core::identity::OperationId;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, ClientCapabilities, ClientConfig, ElicitRequestParams,
-    ElicitResult, ElicitationAction, ElicitationCapability, Implementation, ProtocolVersion,
+    ElicitResult, ElicitationAction, ElicitationCapability, Implementation, ProtocolVersion, Tool,
 };
 use rmcp::service::{ClientInitializeError, RequestContext, RunningService};
 use rmcp::transport::IntoTransport;
@@ -23,8 +23,13 @@ use serde_json::{Map, Value};
 
 use crate::answers::Answers;
 use crate::child::{self, Gone, Process};
+use crate::consumer::NotSent;
+use crate::http::{Exchange, HttpProblem};
 use crate::reply::error_in_words;
 use crate::settle::STATUS_TOOL;
+
+/// What a server with a ledger announces among its capabilities' extensions.
+const LEDGER_EXTENSION: &str = "io.counterfoil/operations";
 
 /// A child gets this long to end after its input was closed: a graceful end, then TERM, then KILL.
 const CLOSE: Duration = Duration::from_secs(8);
@@ -40,7 +45,7 @@ pub trait Connector: Send + Sync {
         answers: &Answers,
     ) -> impl Future<Output = Result<Connection, ConnectError>> + Send;
 
-    /// The server's name for the journal: a program's name without its arguments.
+    /// The server's name for the journal: a program's name without its arguments, or an address.
     fn name(&self) -> &str;
 }
 
@@ -67,13 +72,35 @@ pub enum ConnectError {
     /// It took too long.
     #[error("no MCP session with the server within {0:?}; is it an MCP server?")]
     TimedOut(Duration),
+    /// HTTP got in the way.
+    #[error(transparent)]
+    Http(HttpProblem),
+}
+
+impl ConnectError {
+    /// Whether waiting does not help.
+    pub(crate) const fn is_lasting(&self) -> bool {
+        match self {
+            // A program that is not there does not come back by itself.
+            Self::NotFound(_) => true,
+            Self::Http(problem) => problem.is_lasting(),
+            _ => false,
+        }
+    }
 }
 
 /// An MCP session with a server. It has no public method that sends.
 pub struct Connection {
     service: RunningService<RoleClient, Handler>,
-    /// The server, if it is a child.
-    process: Option<Process>,
+    server: Server,
+}
+
+/// What is known of the server beside the session.
+enum Server {
+    /// Nothing.
+    Unseen,
+    Child(Process),
+    Http(Exchange),
 }
 
 impl Connection {
@@ -93,18 +120,46 @@ impl Connection {
         let handler = Handler { answers: answers.clone(), answered: AtomicBool::new(false) };
         let service = Box::pin(handler.serve_with_lifecycle(transport, lifecycle)).await;
         let service = service.map_err(|error| ConnectError::Handshake(handshake_words(&error)))?;
-        Ok(Self { service, process: None })
+        Ok(Self { service, server: Server::Unseen })
     }
 
-    /// How the server left; `None` if it did not, or is no child.
-    pub(crate) async fn gone(&self) -> Option<Gone> {
-        self.process.as_ref()?.gone().await
+    /// The same over HTTP.
+    ///
+    /// # Errors
+    /// [`ConnectError::Http`] if HTTP got in the way.
+    pub(crate) async fn open_http(
+        exchange: Exchange,
+        answers: &Answers,
+    ) -> Result<Self, ConnectError> {
+        match Self::open(exchange.clone().into_transport(), answers).await {
+            Ok(connection) => Ok(Self { server: Server::Http(exchange), ..connection }),
+            Err(error) => Err(exchange.problem().map_or(error, ConnectError::Http)),
+        }
+    }
+
+    /// How the server left, or what HTTP answered in its place; `None` if neither.
+    pub(crate) async fn fault(&self) -> Option<ConnectError> {
+        match &self.server {
+            Server::Unseen => None,
+            Server::Child(process) => process.gone().await.map(ConnectError::Gone),
+            Server::Http(_) => self.http_problem().map(ConnectError::Http),
+        }
+    }
+
+    /// Why the last request got no answer of MCP.
+    pub(crate) fn http_problem(&self) -> Option<HttpProblem> {
+        match &self.server {
+            Server::Http(exchange) => exchange.problem(),
+            Server::Unseen | Server::Child(_) => None,
+        }
     }
 
     /// Why a request got no reply.
     pub(crate) async fn why(&self, error: &ServiceError) -> String {
-        if let Some(gone) = self.gone().await {
-            return gone.to_string();
+        match self.fault().await {
+            Some(ConnectError::Gone(gone)) => return gone.to_string(),
+            Some(fault) => return fault.to_string(),
+            None => {}
         }
         match error {
             ServiceError::McpError(error) => error_in_words(error),
@@ -116,15 +171,29 @@ impl Connection {
         }
     }
 
-    /// The input schema that the server declares for a tool; `None` if the server lists no such
-    /// tool.
-    pub(crate) async fn input_schema(
-        &self,
-        tool: &str,
-    ) -> Result<Option<Map<String, Value>>, ServiceError> {
-        let tools = self.service.list_all_tools().await?;
-        let found = tools.into_iter().find(|listed| listed.name == tool);
-        Ok(found.map(|tool| (*tool.input_schema).clone()))
+    /// What the server declares of a tool.
+    ///
+    /// # Errors
+    /// [`NotSent::NoSuchTool`] if it lists no such tool; else why it did not list its tools.
+    pub(crate) async fn tool(&self, name: &str) -> Result<Tool, NotSent> {
+        let error = match self.service.list_all_tools().await {
+            Ok(tools) => {
+                let found = tools.into_iter().find(|listed| listed.name == name);
+                return found.ok_or_else(|| NotSent::NoSuchTool(name.to_owned()));
+            }
+            Err(error) => error,
+        };
+        Err(match self.fault().await {
+            Some(fault) => NotSent::Connect(fault),
+            None => NotSent::NoTools(self.why(&error).await),
+        })
+    }
+
+    /// Whether the server says that it keeps a ledger of operations.
+    pub(crate) fn keeps_ledger(&self) -> bool {
+        let info = self.service.peer_info();
+        let extensions = info.as_ref().and_then(|info| info.capabilities.extensions.as_ref());
+        extensions.is_some_and(|extensions| extensions.contains_key(LEDGER_EXTENSION))
     }
 
     /// For the one call that is about to be sent.
@@ -135,6 +204,11 @@ impl Connection {
     /// For questions, and for nothing else.
     pub(crate) const fn into_asker(self) -> Asker {
         Asker(self)
+    }
+
+    /// For a call that only reads.
+    pub(crate) const fn into_reader(self) -> Reader {
+        Reader(self)
     }
 
     /// Closes the session and waits, for a bounded time, until a child has ended.
@@ -178,6 +252,11 @@ impl Writer {
         self.0.why(error).await
     }
 
+    /// What HTTP made of the last leg, if it got no answer of MCP.
+    pub(crate) fn http_problem(&self) -> Option<HttpProblem> {
+        self.0.http_problem()
+    }
+
     pub(crate) async fn close(self) {
         self.0.close().await;
     }
@@ -200,6 +279,32 @@ impl Asker {
         let mut arguments = Map::new();
         arguments.insert("operation_id".into(), operation_id.as_str().into());
         let params = CallToolRequestParams::new(STATUS_TOOL).with_arguments(arguments);
+        self.0.service.call_tool_once(params).await
+    }
+
+    pub(crate) async fn why(&self, error: &ServiceError) -> String {
+        self.0.why(error).await
+    }
+
+    /// Whether HTTP refused the question in a way that waiting does not change.
+    pub(crate) fn is_refused_for_good(&self) -> bool {
+        self.0.http_problem().is_some_and(|problem| problem.is_lasting())
+    }
+
+    pub(crate) async fn close(self) {
+        self.0.close().await;
+    }
+}
+
+/// A connection for one call that only reads.
+#[derive(Debug)]
+pub(crate) struct Reader(Connection);
+
+impl Reader {
+    pub(crate) async fn call(
+        &self,
+        params: CallToolRequestParams,
+    ) -> Result<CallToolResponse, ServiceError> {
         self.0.service.call_tool_once(params).await
     }
 
@@ -296,7 +401,7 @@ impl Connector for ChildConnector {
             }
         })?;
         match Connection::open(pipes, answers).await {
-            Ok(connection) => Ok(Connection { process: Some(process), ..connection }),
+            Ok(connection) => Ok(Connection { server: Server::Child(process), ..connection }),
             Err(error) => Err(process.gone().await.map_or(error, ConnectError::Gone)),
         }
     }

@@ -11,12 +11,13 @@ use tokio::time::{sleep, timeout};
 
 use crate::answers::Answers;
 use crate::connection::{ConnectError, Connection, Connector, Writer};
+use crate::http::HttpProblem;
 use crate::identity::{Disagrees, ID_FIELDS, Place, place};
 use crate::journal::{Entry, Journal, JournalError, Outcome};
 use crate::leg::{Leg, LegEnd, Pending};
 use crate::limits::Limits;
 use crate::reply::{
-    Finished, LostReason, Reply, input_missing, judge_error, judge_result, operation_in,
+    Finished, LostReason, Reply, denied, input_missing, judge_error, judge_result, operation_in,
 };
 use crate::settle::{Question, Settled};
 use crate::watcher::{Unwatched, Watcher};
@@ -195,7 +196,7 @@ impl<'c> Prepared<'c> {
                 return Err(error);
             }
         };
-        let mut sent = self.drive(connection.into_writer(), leg, watcher).await;
+        let mut sent = self.drive(connection.into_writer(), leg, watcher).await?;
         if let Sent::Finished(Finished { reply: Reply::Refused(refused), .. }) = &mut sent
             && refused.code == MISSING_CAPABILITY
         {
@@ -245,31 +246,33 @@ impl<'c> Prepared<'c> {
         connector: &C,
     ) -> Result<(Connection, Map<String, Value>), NotSent> {
         let connection = connector.connect(&self.call.answers).await?;
-        let failed = match connection.input_schema(&self.call.tool).await {
-            Ok(Some(schema)) => return Ok((connection, schema)),
-            Ok(None) => NotSent::NoSuchTool(self.call.tool.clone()),
-            Err(error) => match connection.gone().await {
-                Some(gone) => NotSent::Connect(ConnectError::Gone(gone)),
-                None => NotSent::NoTools(connection.why(&error).await),
-            },
-        };
-        connection.close().await;
-        Err(failed)
+        match connection.tool(&self.call.tool).await {
+            Ok(tool) => Ok((connection, (*tool.input_schema).clone())),
+            Err(failed) => {
+                connection.close().await;
+                Err(failed)
+            }
+        }
     }
 
-    async fn drive<W: Watcher>(self, writer: Writer, first: Leg, watcher: &W) -> Sent<'c> {
+    async fn drive<W: Watcher>(
+        self,
+        writer: Writer,
+        first: Leg,
+        watcher: &W,
+    ) -> Result<Sent<'c>, NotSent> {
         // The time-out may cut the rounds short, and the ID that they learned must outlive them.
         let mut known = self.call.operation_id.clone();
         let rounds = Box::pin(self.rounds(&writer, first, &mut known));
         let ended = tokio::select! {
             biased;
-            () = watcher.stopped() => Err(LostReason::Interrupted),
+            () = watcher.stopped() => Err(Stopped::Lost(LostReason::Interrupted)),
             ended = timeout(self.consumer.limits.call, rounds) => {
-                ended.unwrap_or(Err(LostReason::TimedOut))
+                ended.unwrap_or(Err(Stopped::Lost(LostReason::TimedOut)))
             }
         };
         match ended {
-            Err(LostReason::Interrupted) => writer.close_soon().await,
+            Err(Stopped::Lost(LostReason::Interrupted)) => writer.close_soon().await,
             _ => writer.close().await,
         }
         let Self { consumer, server, .. } = self;
@@ -277,9 +280,15 @@ impl<'c> Prepared<'c> {
             Ok(finished) => {
                 // By the ID that the journal has: one that came with the reply is not in it.
                 consumer.note(known.as_ref(), &server, outcome_of(&finished));
-                Sent::Finished(finished)
+                Ok(Sent::Finished(finished))
             }
-            Err(reason) => Sent::Lost(Lost { consumer, operation_id: known, server, reason }),
+            Err(Stopped::NotSent(error)) => {
+                consumer.note(known.as_ref(), &server, Some(Outcome::NotSent));
+                Err(error)
+            }
+            Err(Stopped::Lost(reason)) => {
+                Ok(Sent::Lost(Lost { consumer, operation_id: known, server, reason }))
+            }
         }
     }
 
@@ -288,21 +297,26 @@ impl<'c> Prepared<'c> {
         writer: &Writer,
         mut leg: Leg,
         known: &mut Option<OperationId>,
-    ) -> Result<Finished, LostReason> {
+    ) -> Result<Finished, Stopped> {
         let most = self.consumer.limits.rounds_count;
         loop {
             let number = leg.number();
             let ended = leg.send(writer).await;
             let first = number == 1 && !writer.has_answered();
             let pending = match ended {
-                LegEnd::Complete(result) => return judge_result(first, known.as_ref(), result),
-                LegEnd::Failed(error) => return judge_error(first, known.as_ref(), error),
-                LegEnd::Broken(why) => return Err(LostReason::NoReply(why)),
+                LegEnd::Complete(result) => {
+                    return Ok(judge_result(first, known.as_ref(), result)?);
+                }
+                LegEnd::Failed(error) => return Ok(judge_error(first, known.as_ref(), error)?),
+                LegEnd::Broken(why) => return Err(LostReason::NoReply(why).into()),
+                LegEnd::NotAdmitted(problem) => {
+                    return judge_not_admitted(first, known.as_ref(), problem);
+                }
                 LegEnd::Input(pending) => pending,
             };
             self.adopt(&pending, known)?;
             if number >= most {
-                return Err(LostReason::TooManyRounds(most));
+                return Err(LostReason::TooManyRounds(most).into());
             }
             if pending.asks_nothing() {
                 sleep(self.consumer.limits.wait_after(number - 1)).await;
@@ -310,7 +324,7 @@ impl<'c> Prepared<'c> {
             leg = match pending.answer(&self.call.answers) {
                 Ok(next) => next,
                 Err(names) if first => return Ok(input_missing(known.clone(), names)),
-                Err(names) => return Err(LostReason::InputMissing(names.join(", "))),
+                Err(names) => return Err(LostReason::InputMissing(names.join(", ")).into()),
             };
         }
     }
@@ -368,6 +382,34 @@ impl Lost<'_> {
     #[must_use]
     pub fn unasked(self) -> Settled {
         Settled::unknown(self.operation_id)
+    }
+}
+
+/// Why a call's rounds ended without an answer.
+enum Stopped {
+    Lost(LostReason),
+    NotSent(NotSent),
+}
+
+impl From<LostReason> for Stopped {
+    fn from(reason: LostReason) -> Self {
+        Self::Lost(reason)
+    }
+}
+
+/// Judges a leg that HTTP itself kept from the tool. Of a continuation it says nothing: an earlier
+/// leg may have committed.
+fn judge_not_admitted(
+    first: bool,
+    known: Option<&OperationId>,
+    problem: HttpProblem,
+) -> Result<Finished, Stopped> {
+    match problem {
+        _ if !first => Err(LostReason::NoReply(problem.to_string()).into()),
+        HttpProblem::Status { status, .. } => {
+            Ok(denied(known.cloned(), format!("http_{status}"), problem.to_string()))
+        }
+        _ => Err(Stopped::NotSent(NotSent::Connect(ConnectError::Http(problem)))),
     }
 }
 

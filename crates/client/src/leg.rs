@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::answers::Answers;
 use crate::connection::{Writer, form_of};
+use crate::http::HttpProblem;
 use crate::identity::ID_META;
 
 /// One request that is about to be sent. Not `Clone`: it is sent once.
@@ -32,6 +33,8 @@ pub(crate) enum LegEnd {
     Failed(ErrorData),
     /// With no reply, or with what cannot be read; why, in words.
     Broken(String),
+    /// Over HTTP, and surely before anything was done for it.
+    NotAdmitted(HttpProblem),
 }
 
 /// What the server asks, and the request that the answers belong to.
@@ -77,7 +80,12 @@ impl Leg {
             // No task was asked for; what it stands for cannot be read here.
             Ok(_) => LegEnd::Broken(writer.why(&ServiceError::UnexpectedResponse).await),
             Err(ServiceError::McpError(error)) => LegEnd::Failed(error),
-            Err(error) => LegEnd::Broken(writer.why(&error).await),
+            Err(error) => match writer.http_problem() {
+                Some(problem) if problem.is_unsent() || problem.is_refusal() => {
+                    LegEnd::NotAdmitted(problem)
+                }
+                _ => LegEnd::Broken(writer.why(&error).await),
+            },
         }
     }
 }

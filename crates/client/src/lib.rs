@@ -60,10 +60,12 @@ mod answers;
 mod child;
 mod connection;
 mod consumer;
+mod http;
 mod identity;
 mod journal;
 mod leg;
 mod limits;
+mod reading;
 mod reply;
 mod settle;
 mod watcher;
@@ -72,9 +74,14 @@ pub use answers::{AnswerError, Answers};
 pub use child::Gone;
 pub use connection::{ChildConnector, ConnectError, Connection, Connector};
 pub use consumer::{Call, Consumer, Lost, NotSent, Prepared, Sent, Who};
+pub use http::{
+    BearerToken, HttpConnector, HttpOptions, HttpProblem, HttpSetupError, NoToken, ServerUrl,
+    TlsSetupError, UrlError,
+};
 pub use identity::{ID_FIELDS, id_in};
 pub use journal::{Entry, Journal, JournalError, Outcome, Saved};
 pub use limits::Limits;
+pub use reading::{LIST_TOOL, ReadFailed, Reading};
 pub use reply::{Finished, LostReason, Operation, Refused, Reply, ToolReply, name_of_code};
 pub use settle::{Question, STATUS_TOOL, Settled};
 pub use watcher::{Unwatched, Watcher};

@@ -15,6 +15,12 @@ pub(crate) const OPERATION_META: &str = "io.counterfoil/operation";
 /// ones for headers, capabilities and versions (MCP 2026-07-28).
 const BEFORE_ANY_EFFECT: [i32; 7] = [-32700, -32600, -32601, -32602, -32020, -32021, -32022];
 
+const NOTHING_DONE: Belief = Belief {
+    submission: Submission::NotAdmitted,
+    effect: Effect::NotApplied,
+    action: Action::Stop,
+};
+
 /// A call that was answered.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finished {
@@ -67,7 +73,8 @@ pub struct Operation {
 /// A refusal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// A stable word such as `operation_conflict`, or the number of a JSON-RPC error.
+    /// A stable word such as `operation_conflict`, the number of a JSON-RPC error, or `http_401`
+    /// for a status of HTTP.
     pub code: String,
     /// The server's words.
     pub message: String,
@@ -107,11 +114,12 @@ pub enum LostReason {
     NotSaved(String),
 }
 
+/// An error as our own tools put it.
 #[derive(Deserialize)]
-struct ErrorBody {
-    code: String,
+pub(crate) struct ErrorBody {
+    pub(crate) code: String,
     #[serde(default)]
-    message: String,
+    pub(crate) message: String,
 }
 
 const fn unknown() -> ObservedState {
@@ -198,14 +206,17 @@ pub(crate) fn judge_error(
     Ok(refuse(expected.cloned(), refused))
 }
 
+/// A first leg that was refused before it reached the tool. Once the cause is mended, the same call
+/// may be sent.
+pub(crate) fn denied(operation_id: Option<OperationId>, code: String, message: String) -> Finished {
+    let retry = Retry::SameOperation;
+    let refused = Refused { code, message, retry, not_given: Vec::new() };
+    Finished { operation_id, belief: NOTHING_DONE, reply: Reply::Refused(refused) }
+}
+
 /// A first leg that asks for what the user did not give. Nothing more is sent.
 pub(crate) fn input_missing(operation_id: Option<OperationId>, names: Vec<String>) -> Finished {
-    let belief = Belief {
-        submission: Submission::NotAdmitted,
-        effect: Effect::NotApplied,
-        action: Action::Stop,
-    };
-    Finished { operation_id, belief, reply: Reply::InputMissing(names) }
+    Finished { operation_id, belief: NOTHING_DONE, reply: Reply::InputMissing(names) }
 }
 
 /// The name that JSON-RPC 2.0 or MCP 2026-07-28 gives to an error's number.
@@ -261,7 +272,7 @@ const fn belief_of(state: ObservedState, retry: Option<Retry>) -> Belief {
 }
 
 /// `{code, message}`: in the structured content of our own tools, in `_meta` of guarded ones.
-fn error_body(result: &CallToolResult) -> Option<ErrorBody> {
+pub(crate) fn error_body(result: &CallToolResult) -> Option<ErrorBody> {
     let in_content = result.structured_content.as_ref().and_then(|content| content.get("error"));
     let in_meta = || result.meta.as_ref()?.0.get(OPERATION_META)?.get("error");
     let body = in_content.or_else(in_meta)?;
@@ -274,7 +285,7 @@ fn retry_in(error: &ErrorData) -> Option<Retry> {
     Retry::deserialize(data.get("retry").or_else(in_meta)?).ok()
 }
 
-fn value_of(result: CallToolResult) -> Value {
+pub(crate) fn value_of(result: CallToolResult) -> Value {
     if let Some(value) = result.structured_content {
         return value;
     }

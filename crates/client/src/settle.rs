@@ -171,10 +171,11 @@ impl Question {
                 Err(Unanswered { words, next: Next::Stop })
             }
             Err(error) => {
-                let readable = !matches!(error, ServiceError::UnexpectedResponse);
+                let unreadable = matches!(error, ServiceError::UnexpectedResponse);
+                let is_final = unreadable || asker.is_refused_for_good();
                 let words = format!("{STATUS_TOOL} got no reply: {}", asker.why(&error).await);
                 close(open.take()).await;
-                let next = if readable { Next::AskAgain } else { Next::Stop };
+                let next = if is_final { Next::Stop } else { Next::AskAgain };
                 Err(Unanswered { words, next })
             }
         }
@@ -207,9 +208,8 @@ async fn close(asker: Option<Asker>) {
 }
 
 fn not_connected(error: ConnectError) -> Unanswered {
-    // A program that is not there does not come back by waiting.
-    let gone = matches!(error, ConnectError::NotFound(_));
-    Unanswered { words: error.to_string(), next: if gone { Next::Stop } else { Next::AskAgain } }
+    let next = if error.is_lasting() { Next::Stop } else { Next::AskAgain };
+    Unanswered { words: error.to_string(), next }
 }
 
 fn read_status(reply: CallToolResponse) -> Result<Observation, Unanswered> {

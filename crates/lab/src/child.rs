@@ -1,21 +1,19 @@
-//! `counterfoil-lab child`: the product's server on stdio or HTTP, with a clock that stands still,
-//! armed cut points and store faults injected. What handles a call is the product's own code.
+//! `counterfoil-lab child`: the product's server on stdio or over HTTP, with a clock that stands
+//! still, armed cut points and store faults injected. What handles a call is the product's own code.
 
 use std::ffi::OsString;
-use std::io::Write as _;
-use std::net::Ipv4Addr;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use counterfoil::data_dir::DataDir;
-use counterfoil::http::{self, Auth, HttpLimits, HttpOptions};
+use counterfoil::data_dir::{DataDir, TOKENS_FILE};
+use counterfoil::http::{Auth, HttpLimits, HttpOptions};
 use counterfoil::tokens::LiveTokens;
 use counterfoil::tools::issue_effect;
 use counterfoil::wire::WireLimits;
-use counterfoil::{keys, serve};
+use counterfoil::{http, keys, serve};
 use counterfoil_core::identity::{BackendId, Caller, Principal, Tenant};
 use counterfoil_core::time::{Lifetimes, Span};
 use counterfoil_engine::Engine;
@@ -26,12 +24,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::FixedClock;
 use crate::cuts::CutSpec;
-use crate::process::READY;
+use crate::process::say_ready;
 use crate::store_faults::{BarrierSpec, Faults, FaultyStore};
 use crate::unguarded::{self, Unguarded};
-
-/// How a child begins the line on stderr that tells the address of its HTTP server.
-pub const LISTENING: &str = "listening on ";
 
 /// The moment at which the lab's clocks stand unless told otherwise: 2027-01-15T08:00:00Z.
 pub const START_MS: i64 = 1_800_000_000_000;
@@ -42,9 +37,15 @@ pub struct ChildOptions {
     /// Where ledger and keys are
     #[arg(long)]
     pub data_dir: PathBuf,
-    /// Who calls
+    /// Who calls on stdio
     #[arg(long, default_value = "alice")]
     pub principal: String,
+    /// Serve over HTTP at this address, by the tokens of the data directory, until stdin ends
+    #[arg(long, value_name = "ADDR")]
+    pub http: Option<SocketAddr>,
+    /// Most requests of one principal in a second over HTTP; 0 does not limit
+    #[arg(long, default_value_t = HttpLimits::default().max_rate)]
+    pub http_max_rate: u32,
     /// The ledger's ID
     #[arg(long, default_value = "lab")]
     pub backend_id: String,
@@ -84,10 +85,6 @@ pub struct ChildOptions {
     /// The same tools and tables without a ledger
     #[arg(long)]
     pub unguarded: bool,
-    /// Serve HTTP at a free port of 127.0.0.1, which is told on stderr; callers are known by the
-    /// tokens in the data directory, and none is limited in its rate
-    #[arg(long)]
-    pub http: bool,
 }
 
 /// Where operations are kept.
@@ -106,6 +103,8 @@ impl ChildOptions {
         Self {
             data_dir: data_dir.into(),
             principal: "alice".into(),
+            http: None,
+            http_max_rate: HttpLimits::default().max_rate,
             backend_id: "lab".into(),
             clock_ms: START_MS,
             real_clock: false,
@@ -119,7 +118,6 @@ impl ChildOptions {
             finish_barrier: None,
             fail_effect_once: false,
             unguarded: false,
-            http: false,
         }
     }
 
@@ -140,6 +138,8 @@ impl ChildOptions {
         };
         let mut option = |name: &str, value: String| line.extend([name.into(), value.into()]);
         option("--principal", self.principal.clone());
+        self.http.iter().for_each(|address| option("--http", address.to_string()));
+        option("--http-max-rate", self.http_max_rate.to_string());
         option("--backend-id", self.backend_id.clone());
         if !self.real_clock {
             option("--clock-ms", self.clock_ms.to_string());
@@ -156,7 +156,6 @@ impl ChildOptions {
             ("--real-clock", self.real_clock),
             ("--fail-effect-once", self.fail_effect_once),
             ("--unguarded", self.unguarded),
-            ("--http", self.http),
         ];
         line.extend(switches.into_iter().filter(|(_, on)| *on).map(|(name, _)| name.into()));
         line
@@ -229,8 +228,8 @@ pub async fn run(options: &ChildOptions) -> anyhow::Result<()> {
     options.cut.iter().for_each(CutSpec::arm);
     let shutdown = serve::shutdown_signal()?;
     let engine = Arc::new(options.engine().await?);
-    if options.http {
-        return over_http(options, engine, shutdown).await;
+    if let Some(address) = options.http {
+        return over_http(options, engine, address, shutdown).await;
     }
     let streams = rmcp::transport::stdio_pipes();
     let limits = WireLimits::default();
@@ -238,51 +237,47 @@ pub async fn run(options: &ChildOptions) -> anyhow::Result<()> {
         // The ledger was opened for its tables alone.
         engine.close().await?;
         let handler = options.unguarded_handler()?;
-        say_ready()?;
+        say_ready(None)?;
         return unguarded::serve(handler, streams, limits, shutdown).await;
     }
     let caller = options.caller()?;
-    say_ready()?;
+    say_ready(None)?;
     serve::stdio(engine, caller, streams, limits, shutdown).await?;
     Ok(())
 }
 
-/// The tokens' file of the data directory.
-#[must_use]
-pub fn tokens_file(data_dir: &Path) -> PathBuf {
-    data_dir.join(counterfoil::data_dir::TOKENS_FILE)
-}
-
-/// The product's whole HTTP server: gate, tokens and limits are its own for an unguarded handler
-/// too.
 async fn over_http(
     options: &ChildOptions,
     engine: Arc<Engine>,
+    address: SocketAddr,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let listener = http::bind((Ipv4Addr::LOCALHOST, 0).into())?;
-    let address = listener.local_addr()?;
-    let http_options = HttpOptions {
-        auth: Auth::Tokens(Arc::new(LiveTokens::open(&tokens_file(&options.data_dir))?)),
+    let tokens = LiveTokens::open(&options.data_dir.join(TOKENS_FILE))?;
+    let served = HttpOptions {
+        auth: Auth::Tokens(Arc::new(tokens)),
         allowed_hosts: Vec::new(),
         allowed_origins: Vec::new(),
-        limits: HttpLimits { max_rate: 0, ..HttpLimits::default() },
+        limits: HttpLimits { max_rate: options.http_max_rate, ..HttpLimits::default() },
         tls: None,
         drain_limit: WireLimits::default().drain_limit,
     };
-    writeln!(std::io::stderr(), "{LISTENING}{address}").context("stderr is closed")?;
-    say_ready()?;
+    let listener = http::bind(address)?;
+    end_with_stdin(shutdown.clone());
+    say_ready(Some(listener.local_addr()?))?;
     if options.unguarded {
         let handler = options.unguarded_handler()?;
-        let over = Arc::clone(&engine);
-        http::serve_with(|_| handler, over, listener, http_options, shutdown).await?;
-        engine.close().await?;
-        return Ok(());
+        http::serve_handler(handler, engine, listener, served, shutdown).await?;
+    } else {
+        serve::http(engine, listener, served, shutdown).await?;
     }
-    serve::http(engine, listener, http_options, shutdown).await?;
     Ok(())
 }
 
-fn say_ready() -> anyhow::Result<()> {
-    writeln!(std::io::stderr(), "{READY}").context("stderr is closed")
+/// Stops the server when whoever started it lets go of it, by its will or its death.
+fn end_with_stdin(shutdown: CancellationToken) {
+    std::thread::spawn(move || {
+        // However it ends, nobody holds it any more.
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        shutdown.cancel();
+    });
 }

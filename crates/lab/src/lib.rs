@@ -4,8 +4,8 @@
 //! - what runs under test: [`child`] (the product's server, with a clock, cuts and store faults
 //!   injected) and [`unguarded`] (the same tools without a ledger, which duplicates);
 //! - what drives it: [`process`] (start, ready handshake, kill, how it ended), [`session`] (an MCP
-//!   client of any served revision), [`raw`] (a client that writes bytes), [`relay`] (keeps both
-//!   directions of a connection raw);
+//!   client of any served revision), [`raw`] (a client that writes bytes), [`relay`] and
+//!   [`http_relay`] (keep both directions of a connection raw);
 //! - what judges it: [`readback`] (the physical rows, read by a program that knows the schema
 //!   only), [`history`] (what concurrent clients saw, against those rows);
 //! - what puts it together: [`kills`] (random kills under load);
@@ -16,6 +16,8 @@ pub mod child;
 pub mod clock;
 pub mod cuts;
 pub mod history;
+pub mod http_bodies;
+pub mod http_relay;
 pub mod kills;
 pub mod process;
 pub mod random;

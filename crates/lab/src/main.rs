@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use counterfoil_lab::{bench, child, kills, relay, seal_state};
+use counterfoil_lab::{bench, child, http_relay, kills, relay, seal_state};
 
 /// The fault lab of counterfoil. It is never shipped.
 #[derive(Debug, Parser)]
@@ -15,10 +15,12 @@ struct Lab {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve MCP on stdio as the product does, with a fixed clock and faults
+    /// Serve MCP on stdio or over HTTP as the product does, with a fixed clock and faults
     Child(child::ChildOptions),
     /// Keep the raw bytes of both directions between a client and a server
     Relay(relay::RelayArgs),
+    /// The same between a client and a server that speak HTTP
+    HttpRelay(http_relay::HttpRelayArgs),
     /// Print a sealed state as a server would issue it
     SealState(seal_state::SealStateArgs),
     /// Kill servers at random moments under load and check what is left
@@ -45,6 +47,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         // Ends the thread that may still wait for the client's next frame.
         std::process::exit(code);
     }
+    if let Command::HttpRelay(args) = command {
+        http_relay::run(&args)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_max_level(tracing::Level::WARN)
@@ -65,7 +71,9 @@ async fn serve_or_print(command: Command) -> anyhow::Result<ExitCode> {
         Command::SealState(args) => seal_state::run(&args).await?,
         Command::Kills(args) => kills::run_command(&args).await?,
         Command::Bench(command) => bench::run(&command).await?,
-        Command::Relay(_) => unreachable!("the relay needs no runtime and was run above"),
+        Command::Relay(_) | Command::HttpRelay(_) => {
+            unreachable!("a relay needs no runtime and was run above")
+        }
     };
     writeln!(std::io::stdout(), "{printed}")?;
     Ok(ExitCode::SUCCESS)

@@ -2,6 +2,8 @@
 //! ended. Only processes that were started here are ever signalled.
 
 use std::ffi::{OsStr, OsString};
+use std::io::Write as _;
+use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -16,8 +18,22 @@ use tokio::task::JoinHandle;
 
 use crate::within::within;
 
-/// The line on stderr with which a child of the lab says that it serves.
+/// The line on stderr with which a child of the lab says that it serves; where it listens, if it
+/// does, stands behind it.
 pub const READY: &str = "ready";
+
+/// Says that this process serves, and at which address.
+///
+/// # Errors
+/// If stderr is closed.
+pub fn say_ready(address: Option<SocketAddr>) -> anyhow::Result<()> {
+    let mut stderr = std::io::stderr().lock();
+    match address {
+        Some(address) => writeln!(stderr, "{READY} {address}"),
+        None => writeln!(stderr, "{READY}"),
+    }
+    .context("stderr is closed")
+}
 
 /// A command line that starts a server.
 #[derive(Debug, Clone)]
@@ -43,6 +59,7 @@ pub enum Ended {
 pub struct Process {
     child: Child,
     pid: Pid,
+    address: Option<SocketAddr>,
     stderr: Arc<Mutex<String>>,
     reader: JoinHandle<()>,
 }
@@ -114,33 +131,52 @@ impl Launch {
         let stderr = Arc::new(Mutex::new(String::new()));
         let (says, ready) = oneshot::channel();
         let reader = tokio::spawn(keep_stderr(errors, Arc::clone(&stderr), says));
-        let process = Process { child, pid, stderr, reader };
+        let mut process = Process { child, pid, address: None, stderr, reader };
         if self.says_ready {
             let said = within("a child gets ready", ready).await?;
             ensure!(said.is_ok(), "the child ended before it was ready: {}", process.stderr());
+            process.address = said?;
         }
         Ok((process, Pipes { input, output }))
     }
 }
 
-async fn keep_stderr(errors: ChildStderr, kept: Arc<Mutex<String>>, ready: oneshot::Sender<()>) {
+async fn keep_stderr(
+    errors: ChildStderr,
+    kept: Arc<Mutex<String>>,
+    ready: oneshot::Sender<Option<SocketAddr>>,
+) {
     let mut errors = BufReader::new(errors);
     let mut ready = Some(ready);
     let mut line = Vec::new();
     while errors.read_until(b'\n', &mut line).await.is_ok_and(|count| count > 0) {
         let text = String::from_utf8_lossy(&line);
-        if text.trim_end() == READY
+        if let Some(address) = address_if_ready(&text)
             && let Some(ready) = ready.take()
         {
             // Whoever waited may have given up.
-            let _ = ready.send(());
+            let _ = ready.send(address);
         }
         kept.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text);
         line.clear();
     }
 }
 
+/// Where a child listens, if it does; `None` if the line says something else.
+fn address_if_ready(line: &str) -> Option<Option<SocketAddr>> {
+    match line.trim_end().strip_prefix(READY)? {
+        "" => Some(None),
+        rest => rest.strip_prefix(' ')?.parse().ok().map(Some),
+    }
+}
+
 impl Process {
+    /// Where it listens, if it said so.
+    #[must_use]
+    pub const fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
     /// The process.
     #[must_use]
     pub const fn pid(&self) -> Pid {

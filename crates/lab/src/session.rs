@@ -1,10 +1,13 @@
-//! An MCP client of any served revision on a server that runs as a child. It sends what it is told
+//! An MCP client of any served revision on a server that runs as a child, over stdio or HTTP. It sends what it is told
 //! to send and sorts what comes back; it recovers nothing by itself.
 
+use std::ffi::OsString;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
+use counterfoil::http::MCP_PATH;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, ClientConfig,
     ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationCapability,
@@ -13,8 +16,11 @@ use rmcp::model::{
 use rmcp::service::{
     ClientLifecycleMode, ClientServiceExt as _, Peer, RequestContext, RunningService,
 };
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use rmcp::transport::{IntoTransport, StreamableHttpClientTransport, UnixSocketHttpClient};
 use rmcp::{ClientHandler, ErrorData, RoleClient, ServiceError};
 use serde_json::{Value, json};
+use tokio::process::ChildStdin;
 
 use crate::process::{Ended, Launch, Process};
 use crate::within::within;
@@ -204,6 +210,29 @@ pub struct Session {
     service: RunningService<RoleClient, Handler>,
     process: Process,
     caller: Caller,
+    over_http: Option<OverHttp>,
+}
+
+/// What stands between a client and a server over HTTP, and what both live by.
+#[derive(Debug)]
+struct OverHttp {
+    relay: Process,
+    /// A relay and a server end with their stdin.
+    relay_input: ChildStdin,
+    server_input: ChildStdin,
+}
+
+/// A way to a server over HTTP.
+#[derive(Debug)]
+pub struct HttpWay<'a> {
+    /// The lab's program.
+    pub lab: &'a Path,
+    /// The relay's transcript.
+    pub transcript: &'a Path,
+    /// The socket at which the relay listens.
+    pub socket: &'a Path,
+    /// The caller's bearer token.
+    pub token: &'a str,
 }
 
 /// Sends calls on a session. Clones share the session.
@@ -256,25 +285,31 @@ impl Session {
     /// If the server does not start or does not speak that revision.
     pub async fn open(launch: &Launch, protocol: Protocol) -> anyhow::Result<Self> {
         let (process, pipes) = launch.start().await?;
-        let lifecycle = if protocol.is_modern() {
-            ClientLifecycleMode::Discover { preferred_versions: vec![protocol.version()] }
-        } else {
-            ClientLifecycleMode::Initialize
-        };
-        let mut capabilities = ClientCapabilities::default();
-        capabilities.elicitation =
-            Some(ElicitationCapability::new().with_form(FormElicitationCapability::new()));
-        let config = ClientConfig::new(capabilities, Implementation::new("counterfoil-lab", "1"))
-            .with_protocol_version(protocol.version());
-        let answer = Mutex::new(Answer::Decline);
-        let forms = Arc::new(Forms { answer, asked_count: AtomicUsize::new(0) });
-        let handler = Handler { config, forms: Arc::clone(&forms) };
         let transport = (pipes.output, pipes.input);
-        let opening = Box::pin(handler.serve_with_lifecycle(transport, lifecycle));
-        let service = within("the handshake", opening).await?;
-        let service = service.with_context(|| format!("no handshake: {}", process.stderr()))?;
-        let caller = Caller { peer: service.peer().clone(), protocol, forms };
-        Ok(Self { service, process, caller })
+        let (service, caller) = shake_hands(transport, protocol, &process).await?;
+        Ok(Self { service, process, caller, over_http: None })
+    }
+
+    /// Starts a server that listens, and agrees with it on the newest revision.
+    ///
+    /// # Errors
+    /// If server or relay does not start, or the handshake fails.
+    pub async fn open_http(launch: &Launch, way: &HttpWay<'_>) -> anyhow::Result<Self> {
+        let (process, pipes) = launch.start().await?;
+        let address = process.address().context("the server says no address")?;
+        let mut arguments: Vec<OsString> = vec!["http-relay".into(), "--to".into()];
+        arguments.extend([address.to_string().into(), "--transcript".into()]);
+        arguments.extend([way.transcript.into(), "--unix".into(), way.socket.into()]);
+        let (relay, relay_pipes) = Launch::child(way.lab, arguments).start().await?;
+        let url = format!("http://{address}{MCP_PATH}");
+        let socket = way.socket.to_str().context("the socket's path is UTF-8")?;
+        let client = UnixSocketHttpClient::new(socket, &url);
+        let config = StreamableHttpClientTransportConfig::with_uri(url).auth_header(way.token);
+        let transport = StreamableHttpClientTransport::with_client(client, config);
+        let (service, caller) = shake_hands(transport, Protocol::V2026_07_28, &process).await?;
+        let over_http =
+            OverHttp { relay, relay_input: relay_pipes.input, server_input: pipes.input };
+        Ok(Self { service, process, caller, over_http: Some(over_http) })
     }
 
     /// The side that sends; a clone can be used from another task.
@@ -294,7 +329,7 @@ impl Session {
     /// If the server does not end.
     pub async fn close(mut self) -> anyhow::Result<Ended> {
         within("the session closes", self.service.close()).await??;
-        self.process.ended().await
+        self.server_ended().await
     }
 
     /// Waits for a server that ends by itself.
@@ -302,8 +337,50 @@ impl Session {
     /// # Errors
     /// If it does not end.
     pub async fn ended(mut self) -> anyhow::Result<Ended> {
-        self.process.ended().await
+        self.server_ended().await
     }
+
+    async fn server_ended(&mut self) -> anyhow::Result<Ended> {
+        let Some(OverHttp { mut relay, relay_input, server_input }) = self.over_http.take() else {
+            return self.process.ended().await;
+        };
+        drop(server_input);
+        let ended = self.process.ended().await?;
+        drop(relay_input);
+        let relay_ended = relay.ended().await?;
+        ensure!(relay_ended == Ended::Code(0), "{relay_ended:?}: {}", relay.stderr());
+        Ok(ended)
+    }
+}
+
+/// Agrees with a server on `protocol`.
+async fn shake_hands<T, E, A>(
+    transport: T,
+    protocol: Protocol,
+    process: &Process,
+) -> anyhow::Result<(RunningService<RoleClient, Handler>, Caller)>
+where
+    T: IntoTransport<RoleClient, E, A>,
+    E: std::error::Error + Send + Sync + 'static,
+{
+    let lifecycle = if protocol.is_modern() {
+        ClientLifecycleMode::Discover { preferred_versions: vec![protocol.version()] }
+    } else {
+        ClientLifecycleMode::Initialize
+    };
+    let mut capabilities = ClientCapabilities::default();
+    capabilities.elicitation =
+        Some(ElicitationCapability::new().with_form(FormElicitationCapability::new()));
+    let config = ClientConfig::new(capabilities, Implementation::new("counterfoil-lab", "1"))
+        .with_protocol_version(protocol.version());
+    let answer = Mutex::new(Answer::Decline);
+    let forms = Arc::new(Forms { answer, asked_count: AtomicUsize::new(0) });
+    let handler = Handler { config, forms: Arc::clone(&forms) };
+    let opening = Box::pin(handler.serve_with_lifecycle(transport, lifecycle));
+    let service = within("the handshake", opening).await?;
+    let service = service.with_context(|| format!("no handshake: {}", process.stderr()))?;
+    let caller = Caller { peer: service.peer().clone(), protocol, forms };
+    Ok((service, caller))
 }
 
 impl Caller {

@@ -1,13 +1,20 @@
 //! The benchmark itself: that it runs, that its JSON keeps its form, and that raw SQLite, with which
 //! the ledger is compared, writes the same rows.
 
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
 
+use counterfoil::data_dir::{DataDir, TOKENS_FILE};
+use counterfoil::tokens::{self, NewToken, Right};
+use counterfoil_lab::bench::http::Connection;
 use counterfoil_lab::bench::raw_side::RawLedger;
 use counterfoil_lab::bench::store_side::{Callers, StoreLedger};
 use counterfoil_lab::bench::work::{ENDLESS, Ids, Pool, Workload};
-use rusqlite::Connection;
+use counterfoil_lab::child::{ChildOptions, StoreKind};
+use counterfoil_lab::process::{Ended, Launch};
+use counterfoil_store::{Clock as _, SystemClock};
+use rustix::process::Signal;
 use serde_json::Value;
 
 const TABLES: [&str; 3] = ["operations", "issues", "audit_events"];
@@ -76,9 +83,44 @@ async fn raw_sqlite_writes_the_rows_that_the_ledger_writes() {
     }
 }
 
+#[tokio::test]
+async fn the_unguarded_server_over_http_stands_behind_the_same_gate() {
+    // Promise: over HTTP the guard is compared with the same server without it: who has no token is
+    // let in by neither, and only without the ledger is an issue made twice.
+    for unguarded in [false, true] {
+        let place = tempfile::tempdir().expect("a directory");
+        let options = ChildOptions {
+            store: StoreKind::Memory,
+            unguarded,
+            http: Some((Ipv4Addr::LOCALHOST, 0).into()),
+            real_clock: true,
+            ..ChildOptions::new(&place.path().join("data"))
+        };
+        DataDir::prepare(&options.data_dir, None).expect("made");
+        let caller = options.caller().expect("a caller");
+        let new = NewToken { caller, rights: vec![Right::Tools], expires_at: None };
+        let token = tokens::create(&options.data_dir.join(TOKENS_FILE), &new, SystemClock.wall());
+        let token = format!("Bearer {}", token.expect("made").secret.reveal());
+        let lab = Path::new(env!("CARGO_BIN_EXE_counterfoil-lab"));
+        let (mut process, _pipes) =
+            Launch::child(lab, options.to_arguments()).start().await.expect("starts");
+        let address = process.address().expect("told").to_string();
+
+        let issue = Workload::new(Ids::TimeOrdered).expect("a workload").issue();
+        let mut stranger = Connection::open(&address, "Bearer cf_x").await.expect("connects");
+        let refused = stranger.call(&issue).await.expect_err("refused").to_string();
+        assert!(refused.starts_with("401"), "{refused}");
+        let mut known = Connection::open(&address, &token).await.expect("connects");
+        known.call(&issue).await.expect("the first makes it");
+        assert_eq!(known.call(&issue).await.is_ok(), unguarded, "whether it is made twice");
+        process.signal(Signal::TERM).expect("runs");
+        assert_eq!(process.ended().await.expect("ends"), Ended::Code(0));
+    }
+}
+
 /// The type and the length of every column of every row.
 fn shapes(ledger: &Path) -> Vec<(&'static str, Vec<String>)> {
-    let connection = Connection::open(ledger).expect("opens");
+    let connection = rusqlite::Connection::open(ledger).expect("opens");
     let mut found = Vec::new();
     for table in TABLES {
         let all = connection.prepare(&format!("SELECT * FROM {table}")).expect("a table");

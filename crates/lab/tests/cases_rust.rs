@@ -1,13 +1,13 @@
-//! The twelve cases of continuation replay over stdio, with the official Rust SDK's client and with
-//! the recovering one, in each protocol revision that has the case. Clocks stand still: a later
+//! The twelve cases of continuation replay over stdio and HTTP, with the official Rust SDK's client
+//! and with the recovering one, in each protocol revision that has the case. Clocks stand still: a later
 //! moment is another server. The physical rows are read back by a program that shares no code with
 //! the server; the relays' transcripts stay under the build directory.
 
 mod common;
 
 use common::{
-    Bench, LAB, called_tools, check_applied, check_observed, check_refused, check_settled,
-    check_state_refused, check_unknown, close, sent,
+    Bench, LAB, Over, WAYS, called_tools, check_applied, check_observed, check_refused,
+    check_settled, check_state_refused, check_unknown, close, sent,
 };
 use counterfoil_client::{
     Answers, Call, ChildConnector, Consumer, Journal, Limits, Sent, Settled, Who,
@@ -91,10 +91,10 @@ async fn replay(caller: &Caller, issue: &Issue, state: Option<&str>) -> Reply {
 #[tokio::test]
 async fn case_01_identical_retry() {
     // Promise: the same identity and fingerprint gets the stored result, marked as replayed.
-    for protocol in Protocol::ALL {
-        let bench = Bench::of_case("case-01", protocol);
+    for (protocol, over) in WAYS {
+        let bench = Bench::of_case("case-01-operation", protocol, over);
         let session = bench.open(&bench.options(), protocol).await;
-        let (caller, issue) = (session.caller(), issue("case-01"));
+        let (caller, issue) = (session.caller(), issue("case-01-operation"));
         let state = match protocol.is_modern() {
             true => Some(mint(caller, &issue).await),
             false => None,
@@ -107,7 +107,7 @@ async fn case_01_identical_retry() {
         check_applied(&caller.call("create_issue", issue.arguments()).await, true);
         assert_eq!(caller.asked_count(), usize::from(!protocol.is_modern()));
         close(session).await;
-        let rows = bench.check_rows(1, &[("case-01", "applied")]);
+        let rows = bench.check_rows(1, &[("case-01-operation", "applied")]);
         assert_eq!(rows.rows("issues")[0]["body"], issue.body);
     }
 }
@@ -115,10 +115,10 @@ async fn case_01_identical_retry() {
 #[tokio::test]
 async fn case_02_the_continuation_is_never_sent() {
     // Promise: a question writes nothing, and what was never sent is unknown: the consumer stops.
-    for protocol in Protocol::ALL {
-        let bench = Bench::of_case("case-02", protocol);
+    for (protocol, over) in WAYS {
+        let bench = Bench::of_case("case-02-operation", protocol, over);
         let session = bench.open(&bench.options(), protocol).await;
-        let (caller, issue) = (session.caller().clone(), issue("case-02"));
+        let (caller, issue) = (session.caller().clone(), issue("case-02-operation"));
         if protocol.is_modern() {
             mint(&caller, &issue).await;
         } else {
@@ -126,9 +126,9 @@ async fn case_02_the_continuation_is_never_sent() {
             let declined = caller.call("create_issue", issue.arguments()).await;
             assert_eq!(declined.content()["action"], "decline");
         }
-        let status = caller.status("case-02").await;
+        let status = caller.status("case-02-operation").await;
         check_unknown(&status, "no_record");
-        assert_eq!(believe(&status, "case-02").action, Action::Stop);
+        assert_eq!(believe(&status, "case-02-operation").action, Action::Stop);
         close(session).await;
         bench.check_rows(0, &[]);
     }
@@ -138,15 +138,14 @@ async fn case_02_the_continuation_is_never_sent() {
 async fn case_02_an_older_client_leaves_while_its_user_is_asked() {
     // Promise: an answer that never comes leaves nothing behind, and the server ends in order.
     for protocol in Protocol::LEGACY {
-        let bench = Bench::of_case("case-02-leaves", protocol);
+        let bench = Bench::of_case("case-02-leaves", protocol, Over::Stdio);
         let session = bench.open(&bench.options(), protocol).await;
         let caller = session.caller().clone();
         caller.will_answer(Answer::Silence);
         let asking = caller.clone();
-        let call =
-            tokio::spawn(
-                async move { asking.call("create_issue", issue("case-02").arguments()).await },
-            );
+        let call = tokio::spawn(async move {
+            asking.call("create_issue", issue("case-02-operation").arguments()).await
+        });
         while caller.asked_count() == 0 {
             tokio::task::yield_now().await;
         }
@@ -160,18 +159,18 @@ async fn case_02_an_older_client_leaves_while_its_user_is_asked() {
 async fn case_03_the_reply_is_lost() {
     // Promise: after a lost reply the status tells what became of it, and an exact replay gives the
     // stored result; there is one effect.
-    for protocol in Protocol::ALL {
-        let bench = Bench::of_case("case-03", protocol);
-        let issue = issue("case-03");
+    for (protocol, over) in WAYS {
+        let bench = Bench::of_case("case-03-operation", protocol, over);
+        let issue = issue("case-03-operation");
         let state = lose_the_reply(&bench, &issue, protocol).await;
-        bench.check_rows(1, &[("case-03", "applied")]);
+        bench.check_rows(1, &[("case-03-operation", "applied")]);
         let session = bench.open(&bench.options(), protocol).await;
-        let status = session.caller().status("case-03").await;
+        let status = session.caller().status("case-03-operation").await;
         check_observed(&status, "applied", "created 1");
-        assert_eq!(believe(&status, "case-03").action, Action::ReturnStoredResult);
+        assert_eq!(believe(&status, "case-03-operation").action, Action::ReturnStoredResult);
         check_applied(&replay(session.caller(), &issue, state.as_deref()).await, true);
         close(session).await;
-        bench.check_rows(1, &[("case-03", "applied")]);
+        bench.check_rows(1, &[("case-03-operation", "applied")]);
     }
 }
 
@@ -179,10 +178,10 @@ async fn case_03_the_reply_is_lost() {
 async fn case_04_changed_answers() {
     // Promise: a changed binding is a conflict before a second effect, and shows nothing of the
     // first request.
-    for protocol in Protocol::ALL {
-        let bench = Bench::of_case("case-04", protocol);
+    for (protocol, over) in WAYS {
+        let bench = Bench::of_case("case-04-operation", protocol, over);
         let session = bench.open(&bench.options(), protocol).await;
-        let (caller, issue) = (session.caller(), issue("case-04"));
+        let (caller, issue) = (session.caller(), issue("case-04-operation"));
         let changed = if protocol.is_modern() {
             let state = mint(caller, &issue).await;
             check_applied(&caller.resume(&issue, Some(&state), issue.answers()).await, false);
@@ -197,7 +196,7 @@ async fn case_04_changed_answers() {
         let words = format!("{changed:?}");
         assert!(!words.contains("65,536") && !words.contains("created"), "{words}");
         close(session).await;
-        bench.check_rows(1, &[("case-04", "applied")]);
+        bench.check_rows(1, &[("case-04-operation", "applied")]);
     }
 }
 
@@ -205,24 +204,26 @@ async fn case_04_changed_answers() {
 async fn case_05_two_states_for_one_operation() {
     // Promise: a second valid state for a settled operation is a conflict, and a state that was
     // touched is refused, whatever was touched.
-    let bench = Bench::of_case("case-05", Protocol::V2026_07_28);
-    let session = bench.open(&bench.options(), Protocol::V2026_07_28).await;
-    let (caller, issue) = (session.caller(), issue("case-05"));
-    let first = mint(caller, &issue).await;
-    let second = mint(caller, &issue).await;
-    assert_ne!(first, second, "each issue of a state has its own nonce");
-    for tampered in tampered(&first) {
-        check_state_refused(&caller.resume(&issue, Some(&tampered), issue.answers()).await);
+    for over in [Over::Stdio, Over::Http] {
+        let bench = Bench::of_case("case-05-operation", Protocol::V2026_07_28, over);
+        let session = bench.open(&bench.options(), Protocol::V2026_07_28).await;
+        let (caller, issue) = (session.caller(), issue("case-05-operation"));
+        let first = mint(caller, &issue).await;
+        let second = mint(caller, &issue).await;
+        assert_ne!(first, second, "each issue of a state has its own nonce");
+        for tampered in tampered(&first) {
+            check_state_refused(&caller.resume(&issue, Some(&tampered), issue.answers()).await);
+        }
+        bench.check_rows(0, &[]);
+        check_applied(&caller.resume(&issue, Some(&first), issue.answers()).await, false);
+        let other = caller.resume(&issue, Some(&second), issue.answers()).await;
+        check_refused(&other, "operation_conflict", "none");
+        for tampered in tampered(&first) {
+            check_state_refused(&caller.resume(&issue, Some(&tampered), issue.answers()).await);
+        }
+        close(session).await;
+        bench.check_rows(1, &[("case-05-operation", "applied")]);
     }
-    bench.check_rows(0, &[]);
-    check_applied(&caller.resume(&issue, Some(&first), issue.answers()).await, false);
-    let other = caller.resume(&issue, Some(&second), issue.answers()).await;
-    check_refused(&other, "operation_conflict", "none");
-    for tampered in tampered(&first) {
-        check_state_refused(&caller.resume(&issue, Some(&tampered), issue.answers()).await);
-    }
-    close(session).await;
-    bench.check_rows(1, &[("case-05", "applied")]);
 }
 
 /// One changed character in each eighth of the text, one more and one less, and padding.
@@ -240,9 +241,9 @@ fn tampered(state: &str) -> Vec<String> {
 async fn case_06_another_principal() {
     // Promise: another principal is refused in the very words of a changed request, cannot use the
     // state, and learns nothing from a status.
-    for protocol in Protocol::ALL {
-        let bench = Bench::of_case("case-06", protocol);
-        let issue = issue("case-06");
+    for (protocol, over) in WAYS {
+        let bench = Bench::of_case("case-06-operation", protocol, over);
+        let issue = issue("case-06-operation");
         let alices = bench.open(&bench.options(), protocol).await;
         let alice = alices.caller();
         let state = match protocol.is_modern() {
@@ -261,14 +262,15 @@ async fn case_06_another_principal() {
         if let Some(state) = state {
             check_state_refused(&bob.resume(&issue, Some(&state), issue.answers()).await);
         }
-        check_unknown(&bob.status("case-06").await, "no_record");
-        let absent = bob.status("case-06-absent").await;
-        let as_if =
-            |reply: &Reply| reply.content().to_string().replace("case-06-absent", "case-06");
-        assert_eq!(as_if(&bob.status("case-06").await), as_if(&absent));
+        check_unknown(&bob.status("case-06-operation").await, "no_record");
+        let absent = bob.status("case-06-operation-absent").await;
+        let as_if = |reply: &Reply| {
+            reply.content().to_string().replace("case-06-operation-absent", "case-06-operation")
+        };
+        assert_eq!(as_if(&bob.status("case-06-operation").await), as_if(&absent));
         close(bobs).await;
         close(alices).await;
-        bench.check_rows(1, &[("case-06", "applied")]);
+        bench.check_rows(1, &[("case-06-operation", "applied")]);
     }
 }
 
@@ -276,39 +278,41 @@ async fn case_06_another_principal() {
 async fn case_07_authority_ends() {
     // Promise: after its authority ended a continuation writes nothing and replays nothing, though
     // state and retention are valid; the status still recovers the result.
-    let bench = Bench::of_case("case-07", Protocol::V2026_07_28);
-    let options = ChildOptions { authority_s: 60, state_s: 3600, ..bench.options() };
-    let (made, unmade) = (issue("case-07"), issue("case-07-unmade"));
-    let session = bench.open(&options, Protocol::V2026_07_28).await;
-    let state = mint(session.caller(), &made).await;
-    let unused = mint(session.caller(), &unmade).await;
-    check_applied(&session.caller().resume(&made, Some(&state), made.answers()).await, false);
-    close(session).await;
-    for (seconds, ended) in [(59, false), (60, true)] {
-        let session = bench.open(&later(&options, seconds), Protocol::V2026_07_28).await;
-        let caller = session.caller();
-        let again = caller.resume(&made, Some(&state), made.answers()).await;
-        if ended {
-            check_refused(&again, "operation_authority_expired", "status_only");
-            let fresh = caller.resume(&unmade, Some(&unused), unmade.answers()).await;
-            check_refused(&fresh, "operation_authority_expired", "status_only");
-        } else {
-            check_applied(&again, true);
-        }
-        check_observed(&caller.status("case-07").await, "applied", "created 1");
-        check_unknown(&caller.status("case-07-unmade").await, "no_record");
+    for over in [Over::Stdio, Over::Http] {
+        let bench = Bench::of_case("case-07-operation", Protocol::V2026_07_28, over);
+        let options = ChildOptions { authority_s: 60, state_s: 3600, ..bench.options() };
+        let (made, unmade) = (issue("case-07-operation"), issue("case-07-operation-unmade"));
+        let session = bench.open(&options, Protocol::V2026_07_28).await;
+        let state = mint(session.caller(), &made).await;
+        let unused = mint(session.caller(), &unmade).await;
+        check_applied(&session.caller().resume(&made, Some(&state), made.answers()).await, false);
         close(session).await;
+        for (seconds, ended) in [(59, false), (60, true)] {
+            let session = bench.open(&later(&options, seconds), Protocol::V2026_07_28).await;
+            let caller = session.caller();
+            let again = caller.resume(&made, Some(&state), made.answers()).await;
+            if ended {
+                check_refused(&again, "operation_authority_expired", "status_only");
+                let fresh = caller.resume(&unmade, Some(&unused), unmade.answers()).await;
+                check_refused(&fresh, "operation_authority_expired", "status_only");
+            } else {
+                check_applied(&again, true);
+            }
+            check_observed(&caller.status("case-07-operation").await, "applied", "created 1");
+            check_unknown(&caller.status("case-07-operation-unmade").await, "no_record");
+            close(session).await;
+        }
+        bench.check_rows(1, &[("case-07-operation", "applied")]);
     }
-    bench.check_rows(1, &[("case-07", "applied")]);
 }
 
 #[tokio::test]
 async fn case_08_two_processes_at_once() {
     // Promise: of two processes that apply the same continuation at the same time one makes the
     // effect and the other gets its result.
-    for protocol in Protocol::ALL {
-        let bench = Bench::of_case("case-08", protocol);
-        let issue = issue("case-08");
+    for (protocol, over) in WAYS {
+        let bench = Bench::of_case("case-08-operation", protocol, over);
+        let issue = issue("case-08-operation");
         let state = match protocol.is_modern() {
             true => Some(mint_on(&bench, &bench.options(), &issue).await),
             false => None,
@@ -329,20 +333,20 @@ async fn case_08_two_processes_at_once() {
         for session in sessions {
             close(session).await;
         }
-        bench.check_rows(1, &[("case-08", "applied")]);
+        bench.check_rows(1, &[("case-08-operation", "applied")]);
     }
 }
 
 #[tokio::test]
 async fn case_09_status_alone_recovers() {
     // Promise: after a hard exit the status alone recovers the result; nothing else is sent.
-    for protocol in Protocol::ALL {
-        let bench = Bench::of_case("case-09", protocol);
-        lose_the_reply(&bench, &issue("case-09"), protocol).await;
+    for (protocol, over) in WAYS {
+        let bench = Bench::of_case("case-09-operation", protocol, over);
+        lose_the_reply(&bench, &issue("case-09-operation"), protocol).await;
         let (session, transcript) = bench.open_kept(&bench.options(), protocol).await;
-        let status = session.caller().status("case-09").await;
+        let status = session.caller().status("case-09-operation").await;
         check_observed(&status, "applied", "created 1");
-        assert_eq!(believe(&status, "case-09").action, Action::ReturnStoredResult);
+        assert_eq!(believe(&status, "case-09-operation").action, Action::ReturnStoredResult);
         close(session).await;
         assert_eq!(called_tools(&transcript), ["get_operation_status"]);
         let methods: Vec<Value> =
@@ -352,7 +356,7 @@ async fn case_09_status_alone_recovers() {
             false => &["initialize", "notifications/initialized"],
         };
         assert_eq!(methods, [handshake, &["tools/call"]].concat());
-        bench.check_rows(1, &[("case-09", "applied")]);
+        bench.check_rows(1, &[("case-09-operation", "applied")]);
     }
 }
 
@@ -425,38 +429,42 @@ async fn cases_03_09_and_12_with_the_recovering_client() {
 async fn case_10_retention_ends() {
     // Promise: after replay retention the ID is refused by every way in, its record stays, and the
     // old ID never becomes new work.
-    let bench = Bench::of_case("case-10", Protocol::V2026_07_28);
-    let options = ChildOptions { retention_s: 60, ..bench.options() };
-    let issue = issue("case-10");
-    let state = mint_on(&bench, &options, &issue).await;
-    // Round one writes nothing, so that a state of a later moment can be minted beforehand.
-    let late_state = mint_on(&bench, &later(&options, 590), &issue).await;
-    let session = bench.open(&options, Protocol::V2026_07_28).await;
-    check_applied(&session.caller().resume(&issue, Some(&state), issue.answers()).await, false);
-    close(session).await;
-    // Seconds after the effect, and whether state and retention still hold then.
-    for (seconds, state_holds, retained) in
-        [(59, true, true), (60, true, false), (599, true, false), (600, false, false)]
-    {
-        let session = bench.open(&later(&options, seconds), Protocol::V2026_07_28).await;
-        let caller = session.caller();
-        let exact = caller.resume(&issue, Some(&state), issue.answers()).await;
-        match (state_holds, retained) {
-            (true, true) => check_applied(&exact, true),
-            (true, false) => check_refused(&exact, "operation_retention_expired", "status_only"),
-            (false, _) => check_state_refused(&exact),
-        }
-        if !retained {
-            let anew = caller.call("create_issue", issue.arguments()).await;
-            check_refused(&anew, "operation_retention_expired", "status_only");
-        }
-        if seconds >= 590 {
-            let fresh = caller.resume(&issue, Some(&late_state), issue.answers()).await;
-            check_refused(&fresh, "operation_retention_expired", "status_only");
-        }
-        assert_eq!(caller.status("case-10").await.content()["state"], "applied");
+    for over in [Over::Stdio, Over::Http] {
+        let bench = Bench::of_case("case-10-operation", Protocol::V2026_07_28, over);
+        let options = ChildOptions { retention_s: 60, ..bench.options() };
+        let issue = issue("case-10-operation");
+        let state = mint_on(&bench, &options, &issue).await;
+        // Round one writes nothing, so that a state of a later moment can be minted beforehand.
+        let late_state = mint_on(&bench, &later(&options, 590), &issue).await;
+        let session = bench.open(&options, Protocol::V2026_07_28).await;
+        check_applied(&session.caller().resume(&issue, Some(&state), issue.answers()).await, false);
         close(session).await;
-        bench.check_rows(1, &[("case-10", "applied")]);
+        // Seconds after the effect, and whether state and retention still hold then.
+        for (seconds, state_holds, retained) in
+            [(59, true, true), (60, true, false), (599, true, false), (600, false, false)]
+        {
+            let session = bench.open(&later(&options, seconds), Protocol::V2026_07_28).await;
+            let caller = session.caller();
+            let exact = caller.resume(&issue, Some(&state), issue.answers()).await;
+            match (state_holds, retained) {
+                (true, true) => check_applied(&exact, true),
+                (true, false) => {
+                    check_refused(&exact, "operation_retention_expired", "status_only")
+                }
+                (false, _) => check_state_refused(&exact),
+            }
+            if !retained {
+                let anew = caller.call("create_issue", issue.arguments()).await;
+                check_refused(&anew, "operation_retention_expired", "status_only");
+            }
+            if seconds >= 590 {
+                let fresh = caller.resume(&issue, Some(&late_state), issue.answers()).await;
+                check_refused(&fresh, "operation_retention_expired", "status_only");
+            }
+            assert_eq!(caller.status("case-10-operation").await.content()["state"], "applied");
+            close(session).await;
+            bench.check_rows(1, &[("case-10-operation", "applied")]);
+        }
     }
 }
 
@@ -464,9 +472,9 @@ async fn case_10_retention_ends() {
 async fn case_10_retention_ends_for_older_clients() {
     // Promise: the same for a client that brings no state.
     for protocol in Protocol::LEGACY {
-        let bench = Bench::of_case("case-10", protocol);
+        let bench = Bench::of_case("case-10-operation", protocol, Over::Stdio);
         let options = ChildOptions { retention_s: 60, ..bench.options() };
-        let issue = issue("case-10");
+        let issue = issue("case-10-operation");
         for (seconds, expected) in [(0, "fresh"), (59, "replayed"), (60, "refused")] {
             let session = bench.open(&later(&options, seconds), protocol).await;
             let reply = session.caller().create_issue(&issue).await;
@@ -476,35 +484,37 @@ async fn case_10_retention_ends_for_older_clients() {
             }
             close(session).await;
         }
-        bench.check_rows(1, &[("case-10", "applied")]);
+        bench.check_rows(1, &[("case-10-operation", "applied")]);
     }
 }
 
 #[tokio::test]
 async fn case_11_the_state_is_stripped() {
     // Promise: answers without their state have no effect, and a fresh round still works.
-    let bench = Bench::of_case("case-11", Protocol::V2026_07_28);
-    let (session, transcript) = bench.open_kept(&bench.options(), Protocol::V2026_07_28).await;
-    let (caller, issue) = (session.caller(), issue("case-11"));
-    mint(caller, &issue).await;
-    check_state_refused(&caller.resume(&issue, None, issue.answers()).await);
-    check_unknown(&caller.status("case-11").await, "no_record");
-    bench.check_rows(0, &[]);
-    check_applied(&caller.create_issue(&issue).await, false);
-    close(session).await;
-    bench.check_rows(1, &[("case-11", "applied")]);
-    let answered = common::frames(&transcript, Side::Server);
-    assert!(answered.iter().all(|frame| frame.whole), "every reply is a whole frame");
+    for over in [Over::Stdio, Over::Http] {
+        let bench = Bench::of_case("case-11-operation", Protocol::V2026_07_28, over);
+        let (session, transcript) = bench.open_kept(&bench.options(), Protocol::V2026_07_28).await;
+        let (caller, issue) = (session.caller(), issue("case-11-operation"));
+        mint(caller, &issue).await;
+        check_state_refused(&caller.resume(&issue, None, issue.answers()).await);
+        check_unknown(&caller.status("case-11-operation").await, "no_record");
+        bench.check_rows(0, &[]);
+        check_applied(&caller.create_issue(&issue).await, false);
+        close(session).await;
+        bench.check_rows(1, &[("case-11-operation", "applied")]);
+        let answered = common::frames(&transcript, Side::Server);
+        assert!(answered.iter().all(|frame| frame.whole), "every reply is a whole frame");
+    }
 }
 
 #[tokio::test]
 async fn case_12_a_partial_effect() {
     // Promise: a partial effect stays visible as it is, with its failed compensation under an
     // identity of its own, and a replay repeats nothing.
-    for protocol in Protocol::ALL {
-        let bench = Bench::of_case("case-12", protocol);
+    for (protocol, over) in WAYS {
+        let bench = Bench::of_case("case-12-operation", protocol, over);
         let session = bench.open(&bench.options(), protocol).await;
-        let (caller, issue) = (session.caller(), issue("case-12").partial());
+        let (caller, issue) = (session.caller(), issue("case-12-operation").partial());
         let state = match protocol.is_modern() {
             true => Some(mint(caller, &issue).await),
             false => None,
@@ -513,11 +523,11 @@ async fn case_12_a_partial_effect() {
         check_settled(&first, "partial", 1, PARTIAL, false);
         let second = replay(caller, &issue, state.as_deref()).await;
         check_settled(&second, "partial", 1, PARTIAL, true);
-        let status = caller.status("case-12").await;
+        let status = caller.status("case-12-operation").await;
         check_observed(&status, "partial", PARTIAL);
-        assert_eq!(believe(&status, "case-12").action, Action::Stop);
+        assert_eq!(believe(&status, "case-12-operation").action, Action::Stop);
         close(session).await;
-        let rows = bench.check_rows(1, &[("case-12", "partial")]);
+        let rows = bench.check_rows(1, &[("case-12-operation", "partial")]);
         assert_eq!(rows.count("watchers"), 0);
         let failed: Vec<&Value> = rows
             .rows("audit_events")
@@ -525,7 +535,7 @@ async fn case_12_a_partial_effect() {
             .filter(|event| event["kind"] == "compensation_failed")
             .collect();
         let [failed] = &failed[..] else { panic!("{:?}", rows.rows("audit_events")) };
-        assert_ne!(failed["identity"], "case-12", "{failed}");
+        assert_ne!(failed["identity"], "case-12-operation", "{failed}");
         assert!(failed["identity"].as_str().is_some_and(|own| !own.is_empty()), "{failed}");
     }
 }

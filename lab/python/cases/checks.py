@@ -7,12 +7,16 @@ import tempfile
 import unittest
 
 from cases import lab, rows
+from cases.over_stdio import Stdio
+from cases.settings import START_MS
 
 
 class LabTest(unittest.IsolatedAsyncioTestCase):
     """A test on a bench of its own."""
 
     maxDiff = None
+    # How servers are reached.
+    transport = Stdio()
 
     def setUp(self):
         kept = os.environ.get("COUNTERFOIL_LAB_KEEP")
@@ -33,7 +37,7 @@ class LabTest(unittest.IsolatedAsyncioTestCase):
         """A new data directory."""
         folder = self.folder / name
         folder.mkdir(mode=0o700)
-        return lab.Bench(folder, *flags)
+        return lab.Bench(folder, self.transport, *flags)
 
     def check_applied(self, reply, operation_id, *, replayed=False, effect=1):
         """The whole of a result that says `applied`."""
@@ -88,7 +92,7 @@ class LabTest(unittest.IsolatedAsyncioTestCase):
         facts = self.check_rows(bench, issues=1, operations=1)
         (operation,) = facts["operations"]
         made = {"id": 1, "title": lab.TITLE, "body": body, "operation_id": operation_id}
-        made |= {"created_at_ms": lab.START_MS + at_ms}
+        made |= {"created_at_ms": START_MS + at_ms}
         # By this key the issue belongs to its record.
         made |= {"operation_key": operation.pop("operation_key")}
         self.assertEqual(facts["issues"], [made])

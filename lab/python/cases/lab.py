@@ -1,41 +1,33 @@
-"""Starts real servers with fixed clocks behind a relay, and connects the official SDK to them.
+"""Starts real servers with fixed clocks over some transport, and connects the official SDK to them.
 
-    bench = Bench(folder)
-    async with bench.serve(at_s=60) as session:
-        state = await session.ask(issue("op"))
-        reply = await session.answer(issue("op"), state, "a body")
+    bench = Bench(folder, transport)
+    async with bench.serve(at_ms=60_000) as session:
+        state = await session.ask(issue(OP))
+        reply = await session.answer(issue(OP), state, "a body")
 
 A server is one process on the bench's ledger; the next one finds what the last one left. When its
 session closes, its exit code and all that it said are checked.
 """
 
+import asyncio
 import contextlib
 import dataclasses
-import os
-import pathlib
-import sys
 from typing import Any
 
 import mcp
 from mcp import types
-from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.exceptions import MCPError
 
-from cases import replies, rows
+from cases import over_stdio, replies, rows
+from cases.edits import for_revision
+from cases.settings import MODERN, PATIENCE_S, START_MS, Server
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-BINARY = pathlib.Path(
-    os.environ.get("COUNTERFOIL_LAB_BIN") or ROOT / "target" / "debug" / "counterfoil-lab"
-)
-
-# The clocks of all cases begin here: 2027-01-15T08:00:00Z.
-START_MS = 1_800_000_000_000
-MODERN = "2026-07-28"
-LEGACY = ("2025-11-25", "2025-06-18")
-# A bound that keeps a hung server from hanging the tests; nothing is asserted of time.
-PATIENCE_S = 60
+# An operation, where a test has but one. Over HTTP an ID has to be hard to guess.
+OP = "the-operation-id"
 TITLE = "Export fails"
 BODY = "It stops at row 65,536."
+# What every bearer token begins with.
+TOKEN_PREFIX = "cf_"
 
 
 def issue(operation_id, **more):
@@ -96,8 +88,10 @@ class User:
 class Session:
     """The SDK's client on one server process."""
 
-    def __init__(self, client):
+    def __init__(self, client, transcript):
         self.client = client
+        # The relay's file.
+        self.transcript = transcript
         # Everything that crossed the relay; read when the session has closed.
         self.frames = []
 
@@ -153,72 +147,120 @@ class Session:
 class Bench:
     """One data directory, and the servers that run on it one after the other or together."""
 
-    def __init__(self, folder, *flags):
+    def __init__(self, folder, transport, *flags):
         self.folder = folder
+        self.transport = transport
         self.data = folder / "data"
         self.flags = flags
         self.served = 0
 
     @contextlib.asynccontextmanager
-    async def serve(
-        self,
-        *flags,
-        at_ms=0,
-        principal="alice",
-        revision=MODERN,
-        user=accepts,
-        edit=None,
-        exit_code=0,
-    ):
+    async def serve(self, *flags, at_ms=0, principal="alice", exit_code=0, **options):
         """A server whose clock stands `at_ms` after the start, and a client that is connected.
 
-        `user` answers forms; without one the client declares no elicitation. `edit` sees each
-        message before it leaves, as something between client and server would.
+        `options` are those of `_client`.
         """
+        async with self._server(flags, at_ms) as (running, place):
+            joined = self._client(running, place, principal, dies=exit_code != 0, **options)
+            async with joined as session:
+                yield session
+            await _check_end(running, exit_code)
+        await self._check_replies(session)
+
+    @contextlib.asynccontextmanager
+    async def share(self, *principals):
+        """One server, and for each principal a client: gives the server and the clients."""
+        async with self._server((), 0) as (running, place):
+            async with contextlib.AsyncExitStack() as stack:
+                sessions = []
+                for principal in principals:
+                    own = place.with_name(f"{place.name}-{principal}")
+                    joined = self._client(running, own, principal)
+                    sessions.append(await stack.enter_async_context(joined))
+                yield running, *sessions
+            await _check_end(running, 0)
+        for session in sessions:
+            await self._check_replies(session)
+
+    @contextlib.asynccontextmanager
+    async def _server(self, flags, at_ms):
         self.served += 1
         place = self.folder / f"server-{self.served}"
-        child = [BINARY, "child", "--data-dir", self.data, "--principal", principal]
-        child += ["--clock-ms", START_MS + at_ms, *self.flags, *flags]
-        relay = [BINARY, "relay", "--transcript", place.with_suffix(".jsonl"), "--", *child]
-        transport = _transport(relay, place, _for_revision(revision, edit))
-        mode = "auto" if revision == MODERN else "legacy"
-        client = mcp.Client(
-            transport, mode=mode, elicitation_callback=user, read_timeout_seconds=PATIENCE_S
-        )
-        session = Session(client)
-        with _plain_failures():
-            async with client:
+        server = Server(place, self.data, START_MS + at_ms, (*self.flags, *flags))
+        async with self.transport.start(server) as running:
+            yield running, place
+
+    @contextlib.asynccontextmanager
+    async def _client(
+        self, running, place, principal, *, revision=MODERN, user=accepts, edit=None, dies=False
+    ):
+        """`user` answers forms; without one the client declares no elicitation. `edit` sees each
+        message before it leaves, as something between client and server would.
+        """
+        transcript = place.with_suffix(".jsonl")
+        async with running.join(principal, transcript, for_revision(revision, edit)) as streams:
+            mode = "auto" if revision == MODERN else "legacy"
+            client = mcp.Client(
+                streams, mode=mode, elicitation_callback=user, read_timeout_seconds=PATIENCE_S
+            )
+            session = Session(client, transcript)
+            may_break = self.transport.broke if dies else lambda _error: False
+            async with _connected(client, may_break):
                 if client.protocol_version != revision:
                     raise AssertionError(f"{client.protocol_version} was agreed on, not {revision}")
                 yield session
-        session.frames = replies.read_transcript(place.with_suffix(".jsonl"))
-        self._check_end(place, exit_code)
+        session.frames = replies.read_transcript(transcript)
+
+    async def _check_replies(self, session):
         if "--unguarded" not in self.flags:
             replies.check(session.frames, await declared_schemas(self.folder))
-
-    def _check_end(self, place, exit_code):
-        log = place.with_suffix(".log").read_text(encoding="utf-8", errors="replace")
-        code = place.with_suffix(".exit")
-        ended = code.read_text(encoding="utf-8").strip() if code.exists() else "by a signal"
-        if ended != str(exit_code):
-            raise AssertionError(f"the server ended with {ended}, not {exit_code}; it said:\n{log}")
-        if "panicked" in log:
-            raise AssertionError(f"the server panicked:\n{log}")
 
     def facts(self):
         """The physical rows. Every writer must have left."""
         return rows.read(self.data / "ledger.db")
 
 
-@contextlib.contextmanager
-def _plain_failures():
-    """The SDK's task groups wrap what a case raises; a lone exception is unwrapped again."""
+async def _check_end(running, exit_code):
+    ended, log = await running.end()
+    if ended != str(exit_code):
+        raise AssertionError(f"the server ended with {ended}, not {exit_code}; it said:\n{log}")
+    if "panicked" in log:
+        raise AssertionError(f"the server panicked:\n{log}")
+    if TOKEN_PREFIX in log:
+        raise AssertionError("a token is in the log")
+
+
+@contextlib.asynccontextmanager
+async def _connected(client, may_break):
+    """Keeps a client connected, in a task of its own: a transport that breaks ends the task that
+    it runs in, and whoever waits for a reply has to learn of it."""
+    connected, leave = asyncio.Event(), asyncio.Event()
+
+    async def stay():
+        async with client:
+            connected.set()
+            await leave.wait()
+
+    task = asyncio.create_task(stay())
+    task.add_done_callback(lambda _task: connected.set())
+    await connected.wait()
+    if task.done():
+        raise _plain(task.exception())
     try:
         yield
-    except Exception as error:
-        while len(getattr(error, "exceptions", ())) == 1:
-            error = error.exceptions[0]
-        raise error from None
+    finally:
+        leave.set()
+        await asyncio.wait({task})
+    error = task.exception()
+    if error is not None and not may_break(error):
+        raise _plain(error)
+
+
+def _plain(error):
+    """The SDK's task groups wrap what breaks; a lone exception is unwrapped again."""
+    while len(getattr(error, "exceptions", ())) == 1:
+        error = error.exceptions[0]
+    return error
 
 
 _schemas = {}
@@ -227,58 +269,8 @@ _schemas = {}
 async def declared_schemas(folder):
     """The output schemas that the tools declare, asked for once."""
     if not _schemas:
-        place = folder / "schemas"
-        child = [BINARY, "child", "--data-dir", folder / "schemas-data", "--clock-ms", START_MS]
-        async with mcp.Client(_transport(child, place)) as client:
+        server = Server(folder / "schemas", folder / "schemas-data", START_MS, ())
+        async with mcp.Client(over_stdio.streams(server.command(), server.place)) as client:
             for tool in (await client.list_tools()).tools:
                 _schemas[tool.name] = tool.output_schema
     return _schemas
-
-
-@contextlib.asynccontextmanager
-async def _transport(command, place, edit=None):
-    # The SDK's transport keeps its process to itself: a shell notes how it ended.
-    note = ["-c", '"$@"; echo "$?" >"$0"', place.with_suffix(".exit")]
-    arguments = [str(word) for word in [*note, *command]]
-    server = StdioServerParameters(command="/bin/sh", args=arguments)
-    with open(place.with_suffix(".log"), "w", encoding="utf-8") as log:
-        async with stdio_client(server, errlog=log) as (incoming, outgoing):
-            yield incoming, _Edited(outgoing, edit) if edit else outgoing
-
-
-def _for_revision(revision, edit):
-    """The SDK offers its newest older revision alone: an older client offers another one."""
-    if revision == LEGACY[0] or revision == MODERN:
-        return edit
-
-    def offer(message):
-        if message.get("method") == "initialize":
-            message["params"]["protocolVersion"] = revision
-        if edit:
-            edit(message)
-
-    return offer
-
-
-class _Edited:
-    """A write stream that changes messages on their way out."""
-
-    def __init__(self, stream, edit):
-        self._stream = stream
-        self._edit = edit
-
-    async def send(self, item):
-        message = item.message.model_dump(by_alias=True, mode="json", exclude_unset=True)
-        self._edit(message)
-        changed = types.jsonrpc_message_adapter.validate_python(message, by_name=False)
-        await self._stream.send(dataclasses.replace(item, message=changed))
-
-    async def aclose(self):
-        await self._stream.aclose()
-
-    async def __aenter__(self):
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(self, *error):
-        return await self._stream.__aexit__(*error)

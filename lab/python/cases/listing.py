@@ -4,7 +4,8 @@ Every reply here, refusals too, is also held against the tool's declared output 
 """
 
 from cases.checks import LabTest
-from cases.lab import MODERN, START_MS, issue
+from cases.lab import issue
+from cases.settings import MODERN, START_MS
 
 NAME = "list_operations"
 STARTED_AT = "2027-01-15T08:00:00.000Z"

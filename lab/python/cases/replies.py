@@ -41,8 +41,17 @@ class Exchange(NamedTuple):
 
 def read_transcript(path):
     """The frames of a relay's transcript, in the order in which they crossed it."""
+    return _frames(path.read_text(encoding="utf-8"))
+
+
+def kept_so_far(path):
+    """The same while the relay still writes: a line that has no end yet does not count."""
+    return _frames(path.read_text(encoding="utf-8").rpartition("\n")[0])
+
+
+def _frames(transcript):
     frames = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in transcript.splitlines():
         kept = json.loads(line)
         if "utf8" not in kept or not kept.get("whole", True):
             raise AssertionError(f"a frame is not UTF-8, or was cut short: {line}")

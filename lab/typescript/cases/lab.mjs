@@ -30,6 +30,8 @@ import {
   childArguments,
 } from "./settings.mjs";
 
+/** What every bearer token begins with. */
+const TOKEN_PREFIX = "cf_";
 const CLIENT = { name: "counterfoil-lab-typescript", version: "1" };
 
 /** The arguments of create_issue. */
@@ -115,18 +117,42 @@ export class Bench {
    * `user` answers forms; with null the client declares no elicitation. `edit` sees each message
    * before it leaves and may change it, as something between client and server would.
    */
-  async serve({ atMs = 0, principal = "alice", user = new User(), ...options } = {}) {
-    const { revision = MODERN, flags = [], edit } = options;
+  async serve({ atMs = 0, principal = "alice", flags = [], ...options } = {}) {
+    const server = this.#nextServer(atMs, flags);
+    const link = await this.transport.open({ ...server, principal });
+    return this.#connect(link, options);
+  }
+
+  /** One server, and a client for each principal. `end` lets all of them go. */
+  async share(...principals) {
+    const { folder, ...server } = this.#nextServer(0, []);
+    const running = await this.transport.start(server);
+    this.open.push({ leave: () => running.ended() });
+    const sessions = [];
+    for (const principal of principals) {
+      const own = path.join(folder, principal);
+      mkdirSync(own);
+      sessions.push(await this.#connect(await running.join({ folder: own, principal }), {}));
+    }
+    const end = async () => {
+      for (const session of sessions) {
+        await session.end();
+      }
+      this.open.length = 0;
+      checkEnd(await running.ended(), 0);
+    };
+    return { running, sessions, end };
+  }
+
+  #nextServer(atMs, flags) {
     this.#served += 1;
     const folder = path.join(this.folder, `server-${this.#served}`);
     mkdirSync(folder);
-    const link = await this.transport.open({
-      folder,
-      data: this.data,
-      principal,
-      clockMs: START_MS + atMs,
-      flags: [...this.flags, ...flags],
-    });
+    const all = [...this.flags, ...flags];
+    return { folder, data: this.data, clockMs: START_MS + atMs, flags: all };
+  }
+
+  async #connect(link, { revision = MODERN, user = new User(), edit }) {
     if (edit) {
       editOutgoing(link.transport, edit);
     }
@@ -207,14 +233,17 @@ class Session {
     return reply.body;
   }
 
-  /** Disconnects, waits until the server has left, and checks how it ended and what it said. */
+  /**
+   * Disconnects, waits until the server has left if this client has it to itself, and checks how it
+   * ended and what it said.
+   */
   async end(exitCode = 0) {
-    const { exits, log, frames } = await this.leave();
+    const { frames, ...left } = await this.leave();
     this.bench.open.splice(this.bench.open.indexOf(this), 1);
     this.frames = frames;
-    // Before the server that served there may have been one that was only probed.
-    assert.deepEqual(exits, [...exits.slice(1).fill(0), exitCode], `it said:\n${log}`);
-    assert.ok(!log.includes("panicked"), log);
+    if (left.exits) {
+      checkEnd(left, exitCode);
+    }
     if (!this.bench.flags.includes("--unguarded")) {
       checkReplies(frames, await declaredSchemas(this.bench.folder));
     }
@@ -235,6 +264,13 @@ class Session {
   calls() {
     return toolCalls(this.frames);
   }
+}
+
+function checkEnd({ exits, log }, exitCode) {
+  // Before the server that served there may have been one that was only probed.
+  assert.deepEqual(exits, [...exits.slice(1).fill(0), exitCode], `it said:\n${log}`);
+  assert.ok(!log.includes("panicked"), log);
+  assert.ok(!log.includes(TOKEN_PREFIX), "a token is in the log");
 }
 
 /** A client as its user would make it: the SDK speaks the old handshake unless told otherwise. */

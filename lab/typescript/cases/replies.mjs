@@ -17,8 +17,17 @@ const FLAT_KINDS = ["string", "number", "integer", "boolean"];
 
 /** The frames of a relay's transcript, in the order in which they crossed it. */
 export function readTranscript(file) {
-  const lines = readFileSync(file, "utf8").split("\n").filter(Boolean);
-  return lines.map((line) => {
+  return framesOf(readFileSync(file, "utf8"));
+}
+
+/** The same while the relay still writes: a line that has no end yet does not count. */
+export function keptSoFar(file) {
+  const kept = readFileSync(file, "utf8");
+  return framesOf(kept.slice(0, kept.lastIndexOf("\n") + 1));
+}
+
+function framesOf(transcript) {
+  return transcript.split("\n").filter(Boolean).map((line) => {
     const { from, utf8, whole = true } = JSON.parse(line);
     assert.ok(utf8 !== undefined && whole, `a frame is not UTF-8, or was cut short: ${line}`);
     return { from, text: utf8, message: JSON.parse(utf8) };

@@ -6,14 +6,15 @@
 // A link has the SDK's `transport`, not yet started, and
 //   ended()  for when the client has closed: `{ exits, log, frames }` of all that it started.
 
-import { existsSync, readFileSync, readdirSync, watch } from "node:fs";
+import { existsSync, readFileSync, readdirSync } from "node:fs";
 import path from "node:path";
 
 import { SdkError, SdkErrorCode } from "@modelcontextprotocol/client";
 import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
 
-import { BINARY, PATIENCE_MS, childArguments } from "./settings.mjs";
 import { readTranscript } from "./replies.mjs";
+import { BINARY, childArguments } from "./settings.mjs";
+import { found } from "./watching.mjs";
 
 // In `auto` mode the SDK starts a second server from the same command line, probes it, and ends it
 // with SIGTERM; it tells the exit code of neither. So the command is a shell that gives each server
@@ -50,7 +51,8 @@ async function ended(folder) {
   const numbers = readdirSync(folder).sort();
   const places = numbers.map((number) => path.join(folder, number));
   for (const place of places) {
-    await appears(place, "exit");
+    // A server says by it that it has left.
+    await found(place, "exit", () => existsSync(path.join(place, "exit")));
   }
   const texts = (name) => places.map((place) => readFileSync(path.join(place, name), "utf8"));
   return {
@@ -58,24 +60,4 @@ async function ended(folder) {
     log: texts("log").join(""),
     frames: places.flatMap((place) => readTranscript(path.join(place, "transcript.jsonl"))),
   };
-}
-
-/** Resolves when the file is there: a server says by it that it has left. */
-function appears(folder, name) {
-  return new Promise((resolve, reject) => {
-    const look = () => {
-      if (existsSync(path.join(folder, name))) {
-        finish(resolve);
-      }
-    };
-    const watcher = watch(folder, look);
-    const late = () => finish(() => reject(new Error(`no ${name} in ${folder}: it never ended`)));
-    const timer = setTimeout(late, PATIENCE_MS);
-    const finish = (settle) => {
-      watcher.close();
-      clearTimeout(timer);
-      settle();
-    };
-    look();
-  });
 }

@@ -2,12 +2,14 @@
 //! its limits, through a real client of HTTP/1.1 that keeps a connection for each call in flight.
 
 use std::future::poll_fn;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use counterfoil::data_dir::{DataDir, TOKENS_FILE};
 use counterfoil::http::MCP_PATH;
 use counterfoil::tokens::{self, NewToken, Right};
 use counterfoil_store::{Clock as _, SystemClock};
@@ -23,7 +25,7 @@ use super::figures::{Report, Round};
 use super::mcp::{self, Issue, McpServer, Told, applied, message};
 use super::plan::Plan;
 use super::work::Pool;
-use crate::child::{ChildOptions, LISTENING, tokens_file};
+use crate::child::ChildOptions;
 use crate::process::{Ended, Launch, Pipes, Process};
 use crate::within::within;
 
@@ -41,7 +43,7 @@ pub async fn run(plan: &Plan, directory: &Path) -> anyhow::Result<Report> {
 #[derive(Debug)]
 struct Server {
     process: Process,
-    /// Held: a child whose pipes are closed may end.
+    /// Held: a child ends with its input.
     _pipes: Pipes,
     address: String,
     authorization: String,
@@ -50,16 +52,16 @@ struct Server {
 
 impl McpServer for Server {
     async fn start(options: &ChildOptions) -> anyhow::Result<Self> {
-        counterfoil::data_dir::DataDir::prepare(&options.data_dir, None)?;
+        DataDir::prepare(&options.data_dir, None)?;
         let rights = vec![Right::Tools];
         let token = NewToken { caller: options.caller()?, rights, expires_at: None };
-        let token = tokens::create(&tokens_file(&options.data_dir), &token, SystemClock.wall())?;
-        let options = ChildOptions { http: true, ..options.clone() };
+        let token =
+            tokens::create(&options.data_dir.join(TOKENS_FILE), &token, SystemClock.wall())?;
+        let here = Some((Ipv4Addr::LOCALHOST, 0).into());
+        let options = ChildOptions { http: here, http_max_rate: 0, ..options.clone() };
         let lab = std::env::current_exe()?;
         let (process, pipes) = Launch::child(&lab, options.to_arguments()).start().await?;
-        let stderr = process.stderr();
-        let address = stderr.lines().find_map(|line| line.strip_prefix(LISTENING));
-        let address = address.context("the child told no address")?.to_owned();
+        let address = process.address().context("the child told no address")?.to_string();
         let authorization = format!("Bearer {}", token.secret.reveal());
         Ok(Self { process, _pipes: pipes, address, authorization, connections: Vec::new() })
     }
@@ -106,7 +108,7 @@ impl McpServer for Server {
 
 /// One connection, which has one call under way at a time.
 #[derive(Debug)]
-struct Connection {
+pub struct Connection {
     sender: SendRequest<String>,
     address: String,
     authorization: String,
@@ -114,7 +116,11 @@ struct Connection {
 }
 
 impl Connection {
-    async fn open(address: &str, authorization: &str) -> anyhow::Result<Self> {
+    /// Connects; `authorization` goes with every call.
+    ///
+    /// # Errors
+    /// If nobody listens.
+    pub async fn open(address: &str, authorization: &str) -> anyhow::Result<Self> {
         let stream = TcpStream::connect(address).await.context("the server does not listen")?;
         stream.set_nodelay(true)?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
@@ -125,7 +131,10 @@ impl Connection {
     }
 
     /// Makes one issue and tells how long the answer took.
-    async fn call(&mut self, issue: &Issue) -> anyhow::Result<Duration> {
+    ///
+    /// # Errors
+    /// If the call is refused, or made no issue of its own.
+    pub async fn call(&mut self, issue: &Issue) -> anyhow::Result<Duration> {
         self.last_id += 1;
         let request = Request::builder()
             .method(Method::POST)

@@ -3,15 +3,19 @@
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::io::Write as _;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use counterfoil::data_dir::{DataDir, TOKENS_FILE};
+use counterfoil::tokens::{self, NewToken, Right};
 use counterfoil_lab::child::ChildOptions;
 use counterfoil_lab::process::{Ended, Launch};
 use counterfoil_lab::readback::{self, Rows};
-use counterfoil_lab::session::{Protocol, Reply, Session};
+use counterfoil_lab::session::{HttpWay, Protocol, Reply, Session};
 use counterfoil_lab::transcript::{self, Frame, Side};
+use counterfoil_store::{Clock as _, SystemClock};
 use serde_json::{Value, json};
 
 /// The lab's binary.
@@ -23,7 +27,24 @@ pub(crate) struct Bench {
     folder: tempfile::TempDir,
     transcripts: PathBuf,
     opened_count: AtomicU32,
+    over: Over,
 }
+
+/// How servers are reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Over {
+    Stdio,
+    Http,
+}
+
+/// Every revision over stdio, and the newest one over HTTP: where an older client may resume its
+/// stream, a lost reply would not stay lost.
+pub(crate) const WAYS: [(Protocol, Over); 4] = [
+    (Protocol::V2026_07_28, Over::Stdio),
+    (Protocol::V2026_07_28, Over::Http),
+    (Protocol::V2025_11_25, Over::Stdio),
+    (Protocol::V2025_06_18, Over::Stdio),
+];
 
 impl Bench {
     /// An empty bench. The transcripts stay under the build directory, by this name, until the next
@@ -35,12 +56,13 @@ impl Bench {
         }
         std::fs::create_dir_all(&transcripts).expect("transcripts can be kept");
         let folder = tempfile::tempdir().expect("a folder for the ledger");
-        Self { folder, transcripts, opened_count: AtomicU32::new(0) }
+        Self { folder, transcripts, opened_count: AtomicU32::new(0), over: Over::Stdio }
     }
 
     /// A bench for one case in one protocol.
-    pub(crate) fn of_case(case: &str, protocol: Protocol) -> Self {
-        Self::new(&format!("{case}-{}", protocol.as_str()))
+    pub(crate) fn of_case(case: &str, protocol: Protocol, over: Over) -> Self {
+        let name = format!("{case}-{}-{over:?}", protocol.as_str()).to_lowercase();
+        Self { over, ..Self::new(&name) }
     }
 
     /// A path in the bench's own folder.
@@ -60,9 +82,37 @@ impl Bench {
 
     /// The command line of a child behind a relay, and its transcript.
     pub(crate) fn relayed(&self, options: &ChildOptions) -> (Launch, PathBuf) {
-        let number = self.opened_count.fetch_add(1, Ordering::SeqCst) + 1;
-        let transcript = self.transcripts.join(format!("{number:02}-{}.jsonl", options.principal));
+        let (_, transcript) = self.next_transcript(options);
         (launch(options).through_relay(Path::new(LAB), &transcript), transcript)
+    }
+
+    fn next_transcript(&self, options: &ChildOptions) -> (u32, PathBuf) {
+        let number = self.opened_count.fetch_add(1, Ordering::SeqCst) + 1;
+        let name = format!("{number:02}-{}.jsonl", options.principal);
+        (number, self.transcripts.join(name))
+    }
+
+    /// A new bearer token for the caller of these options.
+    fn token(&self, options: &ChildOptions) -> String {
+        let dir = &options.data_dir;
+        DataDir::prepare(dir, None).expect("a data directory can be made");
+        let caller = options.caller().expect("a name");
+        let new = NewToken { caller, rights: vec![Right::Tools], expires_at: None };
+        let made = tokens::create(&dir.join(TOKENS_FILE), &new, SystemClock.wall());
+        made.expect("a token can be made").secret.reveal().to_owned()
+    }
+
+    async fn open_http(&self, options: &ChildOptions) -> (Session, PathBuf) {
+        let (number, transcript) = self.next_transcript(options);
+        let address = Some((Ipv4Addr::LOCALHOST, 0).into());
+        let options = ChildOptions { http: address, ..options.clone() };
+        let way = HttpWay {
+            lab: Path::new(LAB),
+            transcript: &transcript,
+            socket: &self.path(&format!("{number}.sock")),
+            token: &self.token(&options),
+        };
+        (Session::open_http(&launch(&options), &way).await.expect("the child serves"), transcript)
     }
 
     /// Starts a child behind a relay, and a client on it.
@@ -76,6 +126,10 @@ impl Bench {
         options: &ChildOptions,
         protocol: Protocol,
     ) -> (Session, PathBuf) {
+        if self.over == Over::Http {
+            assert!(protocol.is_modern(), "over HTTP the lab's client speaks the newest revision");
+            return self.open_http(options).await;
+        }
         let (launch, transcript) = self.relayed(options);
         (Session::open(&launch, protocol).await.expect("the child serves"), transcript)
     }

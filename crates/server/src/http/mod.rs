@@ -102,28 +102,38 @@ pub async fn serve(
     options: HttpOptions,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
-    let (over, closed) = (Arc::clone(&engine), shutdown.clone());
-    let handler = |metrics| Handler::over_http(over, closed, metrics);
-    serve_with(handler, engine, listener, options, shutdown).await
+    let metrics = Arc::new(Metrics::default());
+    let handler = Handler::over_http(Arc::clone(&engine), shutdown.clone(), Arc::clone(&metrics));
+    run(handler, engine, listener, options, metrics, shutdown).await
 }
 
-/// As [`serve`], with another handler behind the same gate: who may call, how much, and what is
-/// read stays as it is. The engine gives the time by which tokens end, and the state at `/readyz`.
+/// The same with another handler behind the same gate. `engine` gives the time by which tokens
+/// expire, and says whether the server is ready.
 ///
 /// # Errors
-/// As [`serve`].
-pub async fn serve_with<H: ServerHandler + Clone>(
-    handler: impl FnOnce(Arc<Metrics>) -> H,
+/// [`io::Error`] if the listener's address cannot be told.
+pub async fn serve_handler(
+    handler: impl ServerHandler + Clone,
     engine: Arc<Engine>,
     listener: TcpListener,
     options: HttpOptions,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
+    run(handler, engine, listener, options, Arc::default(), shutdown).await
+}
+
+async fn run(
+    handler: impl ServerHandler + Clone,
+    engine: Arc<Engine>,
+    listener: TcpListener,
+    options: HttpOptions,
+    metrics: Arc<Metrics>,
+    shutdown: CancellationToken,
+) -> io::Result<()> {
     let address = listener.local_addr()?;
-    let metrics = Arc::new(Metrics::default());
     let sdk = CancellationToken::new();
     let router = router(
-        handler(Arc::clone(&metrics)),
+        handler,
         &engine,
         address,
         &options,

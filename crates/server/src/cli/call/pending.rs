@@ -7,6 +7,7 @@ use counterfoil_client::{Entry, Journal, JournalError};
 use serde_json::{Value, json};
 
 use super::plan::{Question, journal_of};
+use super::server::words_of;
 use super::{CallArgs, Exit};
 
 /// Lists them on stdout, the oldest first, each with the command that asks.
@@ -42,8 +43,8 @@ pub(super) fn run(args: &CallArgs, out: &mut impl Write, err: &mut impl Write) -
         0 => writeln!(err, "no call of unknown outcome in {place}")?,
         count => writeln!(
             err,
-            "{count} of unknown outcome in {place}. The journal has no arguments: put the server's \
-             own in place of `...`. Do not send one of these calls under another ID"
+            "{count} of unknown outcome in {place}. The journal has no arguments and no token: put \
+             the server's own in place of `...`. Do not send one of these calls under another ID"
         )?,
     }
     Ok(Exit::Done)
@@ -77,5 +78,5 @@ fn to_json(entry: &Entry, journal: Option<&Path>) -> Value {
 fn next(entry: &Entry, journal: Option<&Path>) -> Option<String> {
     let operation_id = entry.operation_id.as_ref()?;
     let command = Question { operation_id, principal: None, journal };
-    Some(format!("{} ...", command.to([entry.server.as_ref()])))
+    Some(format!("{} ...", command.to(&words_of(&entry.server))))
 }

@@ -5,13 +5,14 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use counterfoil_client::{AnswerError, Answers, Limits, STATUS_TOOL, id_in};
+use counterfoil_client::{AnswerError, Answers, LIST_TOOL, Limits, STATUS_TOOL, id_in};
 use counterfoil_core::canonical::{CanonicalError, jcs_v1};
 use counterfoil_core::identity::{InvalidName, OperationId, Principal};
 use counterfoil_core::json::{self, JsonError, JsonLimits};
 use serde_json::{Map, Value};
 
 use super::CallArgs;
+use super::server::{BadServer, GivenServer};
 
 /// A checked command line.
 pub(super) struct Plan {
@@ -27,13 +28,15 @@ pub(super) struct Plan {
     pub(super) principal: Option<Principal>,
     pub(super) limits: Limits,
     pub(super) json: bool,
-    pub(super) server: Vec<OsString>,
+    pub(super) server: GivenServer,
 }
 
 /// What is called.
 pub(super) enum Target {
     /// The status of an operation: a read.
     Status(OperationId),
+    /// A tool that only reads; because the user said so, or, if the server agrees, by its name.
+    Read { arguments: Map<String, Value>, is_told: bool },
     /// A tool that may write.
     Write { operation_id: OperationId, arguments: Map<String, Value> },
 }
@@ -59,6 +62,10 @@ pub(super) enum Problem {
     TwoIds(&'static str),
     #[error("{STATUS_TOOL} takes `operation_id` and nothing else")]
     NotAQuestion,
+    #[error("--read is for a tool that has no operation: leave the argument `{0}` or --read out")]
+    ReadWithId(&'static str),
+    #[error(transparent)]
+    Server(#[from] BadServer),
     #[error(
         "there is no place for the journal: neither XDG_STATE_HOME nor HOME is an absolute \
              path; set one of them, or give --journal FILE"
@@ -68,6 +75,7 @@ pub(super) enum Problem {
 
 impl Plan {
     pub(super) fn new(args: CallArgs) -> Result<Self, Problem> {
+        let server = GivenServer::new(args.http, args.server)?;
         let arguments = read_arguments(&args.arguments)?;
         let answers = Answers::from_items(args.answers.iter().map(String::as_str))?;
         let principal = args.principal.as_deref().map(Principal::parse).transpose()?;
@@ -77,6 +85,11 @@ impl Plan {
         let target = if tool == STATUS_TOOL {
             let others = arguments.keys().any(|key| key != "operation_id");
             Target::Status(given.filter(|_| !others).ok_or(Problem::NotAQuestion)?)
+        } else if args.read || tool == LIST_TOOL && given.is_none() {
+            if let Some((field, _)) = id_in(&arguments) {
+                return Err(Problem::ReadWithId(field));
+            }
+            Target::Read { arguments, is_told: args.read }
         } else {
             let operation_id = given.map_or_else(new_id, Ok)?;
             Target::Write { operation_id, arguments }
@@ -84,12 +97,12 @@ impl Plan {
         let given_journal = args.journal.clone();
         let journal = match (journal_of(args.journal), &target) {
             (Ok(path), _) => Some(path),
-            (Err(_), Target::Status(_)) => None,
+            (Err(_), Target::Status(_) | Target::Read { .. }) => None,
             (Err(problem), Target::Write { .. }) => return Err(problem),
         };
         let time = Duration::from_secs(args.timeout);
         let limits = Limits { call: time, reconcile: time, ..Limits::default() };
-        let (json, server) = (args.json, args.server);
+        let json = args.json;
         Ok(Self {
             tool,
             target,
@@ -104,12 +117,14 @@ impl Plan {
         })
     }
 
-    /// The command that asks what became of the operation, for a shell.
+    /// The command that asks what became of the operation, for a shell; empty for a read.
     pub(super) fn ask_again(&self) -> String {
-        let (Target::Status(id) | Target::Write { operation_id: id, .. }) = &self.target;
+        let (Target::Status(id) | Target::Write { operation_id: id, .. }) = &self.target else {
+            return String::new();
+        };
         let (principal, journal) = (self.principal.as_ref(), self.given_journal.as_deref());
         let question = Question { operation_id: id, principal, journal };
-        question.to(self.server.iter().map(OsString::as_os_str))
+        question.to(&self.server.words())
     }
 }
 
@@ -122,8 +137,8 @@ pub(super) struct Question<'q> {
 }
 
 impl Question<'_> {
-    /// The command that asks this server.
-    pub(super) fn to<'s>(&self, server: impl IntoIterator<Item = &'s OsStr>) -> String {
+    /// The command that asks the server that these words name.
+    pub(super) fn to(&self, server: &[OsString]) -> String {
         let question = serde_json::json!({"operation_id": self.operation_id}).to_string();
         let mut words = vec!["counterfoil".into(), "call".into(), STATUS_TOOL.into()];
         words.extend(["--args".into(), quoted(OsStr::new(&question))]);
@@ -133,8 +148,7 @@ impl Question<'_> {
         if let Some(principal) = self.principal {
             words.extend(["--principal".into(), quoted(OsStr::new(principal.as_str()))]);
         }
-        words.push("--".into());
-        words.extend(server.into_iter().map(quoted));
+        words.extend(server.iter().map(|word| quoted(word)));
         words.join(" ")
     }
 }

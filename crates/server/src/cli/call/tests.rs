@@ -442,6 +442,12 @@ fn the_help_teaches_with_an_example_and_debug_shows_no_argument() {
         &["call", "--pending", "t"],
         &["call", "--pending", "--", "s"],
         &["call", "--pending", "--timeout", "1"],
+        &["call", "--pending", "--url", "http://h/mcp"],
+        &["call", "t", "--url", "http://h/mcp", "--", "s"],
+        &["call", "t", "--token-env", "V", "--", "s"],
+        &["call", "t", "--connect-timeout", "1", "--", "s"],
+        &["call", "t", "--token-env", "V"],
+        &["call", "t", "--read", "--operation-id", "i", "--", "s"],
     ] {
         assert!(Line::try_parse_from(bad).is_err(), "{bad:?}");
     }
