@@ -251,8 +251,7 @@ impl Outbox for SqliteStore {
 
     fn next_due_of(&self, targets: Vec<TargetName>) -> StoreFuture<'_, Vec<Option<Timestamp>>> {
         let now = self.mark.now();
-        let look =
-            move |c: &_| targets.iter().map(|name| reads::due_of(c, name, now)).collect();
+        let look = move |c: &_| targets.iter().map(|name| reads::due_of(c, name, now)).collect();
         Box::pin(self.ask(look))
     }
 
