@@ -82,13 +82,14 @@ impl Engine {
     }
 
     /// As [`wait_for_delivery`](Self::wait_for_delivery) for the item of `view`, for a call that its
-    /// caller may take back: that is put on record and ends the wait, as does a stopping worker.
-    /// Gives the item as it was last seen.
+    /// caller may take back: that is put on record and ends the wait, as `stop` does. Gives the item
+    /// as it was last seen.
     pub async fn await_delivery(
         self: &Arc<Self>,
         view: DeliveryView,
         limit: Duration,
         cancelled: &CancellationToken,
+        stop: &CancellationToken,
     ) -> DeliveryView {
         if limit.is_zero() || rests(view.delivery.state) {
             return view;
@@ -99,7 +100,7 @@ impl Engine {
         let seen = tokio::select! {
             seen = self.wait_for_delivery(view.delivery.key, limit) => seen,
             () = cancelled.cancelled() => None,
-            () = self.stop_workers.cancelled() => None,
+            () = stop.cancelled() => None,
         };
         seen.unwrap_or(view)
     }

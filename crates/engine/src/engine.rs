@@ -37,7 +37,7 @@ pub struct Engine {
     tasks: TaskTracker,
     /// The worker, if this process has one.
     workers: TaskTracker,
-    pub(crate) stop_workers: CancellationToken,
+    stop_workers: CancellationToken,
     wakes: Wakes,
     numbers: Arc<DeliveryNumbers>,
 }

@@ -2,6 +2,7 @@
 //! writes.
 
 use counterfoil_core::admission::{Admitted, Decision, LedgerTime, decide};
+use counterfoil_core::delivery::Contract;
 use counterfoil_core::identity::{Caller, OperationId, OperationKey};
 use counterfoil_core::listing::Listed;
 use counterfoil_core::observation::{
@@ -34,31 +35,36 @@ impl Engine {
         caller: &Caller,
         operation_id: &OperationId,
     ) -> Result<Observation, Refusal> {
+        Ok(self.observe_with_contract(caller, operation_id).await?.0)
+    }
+
+    /// The same, with the contract of an effect that is delivered.
+    ///
+    /// # Errors
+    /// As [`observe`](Self::observe).
+    pub async fn observe_with_contract(
+        &self,
+        caller: &Caller,
+        operation_id: &OperationId,
+    ) -> Result<(Observation, Option<Contract>), Refusal> {
         let snapshot = self.look_up(caller, operation_id).await?;
         if snapshot == Snapshot::Quarantined {
             tracing::error!("a damaged record was met; run `counterfoil store check`");
         }
-        let account = |now| observe(caller, operation_id, self.backend_id(), &snapshot, now);
-        let Some(key) = deferred_key(&snapshot) else { return Ok(account(self.now())) };
+        let backend = self.backend_id();
+        let account = || observe(caller, operation_id, backend, &snapshot, self.now());
+        let Some(key) = deferred_key(&snapshot) else { return Ok((account(), None)) };
         let found = self.find(caller, key).await;
         let found = found.map_err(|error| refusal_from_store(&error, Some(operation_id)))?;
         Ok(match found {
             Found::Item(view) => {
                 let seen = (&view.record, &view.delivery);
-                observe_delivery(caller, operation_id, self.backend_id(), seen, self.now())
+                let account = observe_delivery(caller, operation_id, backend, seen, self.now());
+                (account, Some(view.delivery.terms.contract))
             }
-            // Its tombstone was purged between the two looks, or this engine has no outbox.
-            Found::Absent => account(self.now()),
-            Found::Damaged => {
-                let mut account = account(self.now());
-                if account.detail != Detail::NoRecord {
-                    account.state = ObservedState::Unknown;
-                    account.authoritative = false;
-                    account.detail = Detail::Quarantined;
-                    account.stored_result = None;
-                }
-                account
-            }
+            // Another's, or its tombstone was purged between the two looks.
+            Found::Absent => (account(), None),
+            Found::Damaged => (set_aside(account()), None),
         })
     }
 
@@ -153,6 +159,17 @@ impl Engine {
             Err(error) => Err(error),
         }
     }
+}
+
+/// The account of a record whose delivery fails its own checks.
+fn set_aside(mut account: Observation) -> Observation {
+    if account.detail != Detail::NoRecord {
+        account.state = ObservedState::Unknown;
+        account.authoritative = false;
+        account.detail = Detail::Quarantined;
+        account.stored_result = None;
+    }
+    account
 }
 
 fn deferred_key(snapshot: &Snapshot) -> Option<OperationKey> {

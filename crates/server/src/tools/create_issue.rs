@@ -243,6 +243,7 @@ fn ask(request: &Request, state: String) -> InputRequiredResult {
         state: "unknown",
         replayed: false,
         retry: Retry::SameOperation,
+        contract: None,
     }));
     result
 }
