@@ -115,7 +115,8 @@ impl ServerHandler for Handler {
             .with_instructions(
                 "Give every call that changes something an operation_id of your own and keep it. \
                  If a reply is lost, call get_operation_status with that ID; a missing reply is \
-                 never a reason to send the request again under a new ID. If you have lost the ID \
+                 never a reason to send the request again under a new ID, and neither is an answer \
+                 that says pending: it is delivered in the background. If you have lost the ID \
                  too, list_operations finds it.",
             )
     }
