@@ -1,0 +1,1 @@
+//! What an operator reads of a delivery, from items made by hand.
