@@ -72,10 +72,10 @@ pub(super) async fn run(args: ServeArgs, env: &Environment) -> anyhow::Result<Ex
     doubts.iter().for_each(|doubt| output::note(format_args!("warning: {doubt}")));
     let shutdown = serve::shutdown_signal().context("the process cannot watch for SIGTERM")?;
     if let Some(address) = args.http {
-        return over_http(address, &settings, shutdown).await;
+        return over_http(address, &settings, env, shutdown).await;
     }
     let engine = ledger::open_engine(&settings).await?;
-    worker::start(&engine, &settings, &shutdown)?;
+    worker::start(&engine, &settings, env, &shutdown)?;
     let job = retention_job(&settings, &engine);
     let limits = WireLimits { drain_limit: settings.drain, ..WireLimits::default() };
     let caller = serve::stdio_caller(settings.principal.clone());
@@ -91,6 +91,7 @@ pub(super) async fn run(args: ServeArgs, env: &Environment) -> anyhow::Result<Ex
 async fn over_http(
     address: SocketAddr,
     settings: &Settings,
+    env: &Environment,
     shutdown: CancellationToken,
 ) -> anyhow::Result<Exit> {
     let tls = match (&settings.http.tls_cert, &settings.http.tls_key) {
@@ -103,7 +104,7 @@ async fn over_http(
     })?;
     let bound = listener.local_addr().context("the listener has no address")?;
     let engine = ledger::open_engine(settings).await?;
-    worker::start(&engine, settings, &shutdown)?;
+    worker::start(&engine, settings, env, &shutdown)?;
     let mut limits = settings.http.limits;
     limits.max_connections = http::make_room_for(limits.max_connections);
     tell(bound, tls.is_some(), &auth);

@@ -41,11 +41,11 @@ pub(super) async fn run(args: &WorkerArgs, env: &Environment) -> anyhow::Result<
     let mut flags = Flags::from(&args.location);
     flags.values.extend(args.drain.clone().map(|drain| (Key::Drain, drain)));
     let settings = Settings::load(&flags, env)?;
-    let names = wanted(args, &settings)?;
+    let names = wanted(args, &settings, env)?;
     let shutdown = serve::shutdown_signal().context("the process cannot watch for SIGTERM")?;
     let engine = ledger::open_engine(&settings).await?;
     let only = (!args.targets.is_empty()).then(|| args.targets.clone());
-    let deliverer = worker::of(&engine, &settings, only)?;
+    let deliverer = worker::of(&engine, &settings, env, only)?;
     output::note(format_args!("delivering to {}", names.join(", ")));
     deliverer.run(shutdown).await;
     serve::finish(&engine, settings.drain).await;
@@ -53,28 +53,34 @@ pub(super) async fn run(args: &WorkerArgs, env: &Environment) -> anyhow::Result<
 }
 
 /// The names of the targets that will be served.
-fn wanted(args: &WorkerArgs, settings: &Settings) -> Result<Vec<String>, UsageError> {
+fn wanted(
+    args: &WorkerArgs,
+    settings: &Settings,
+    env: &Environment,
+) -> anyhow::Result<Vec<String>> {
     if settings.store == StoreKind::Memory {
         return Err(UsageError(
             "a ledger in memory is seen by its own process alone, so there is nothing for a worker \
              to deliver; use store = \"sqlite\", or let `counterfoil serve` deliver"
                 .to_owned(),
-        ));
+        ).into());
     }
     let known: Vec<String> =
-        worker::targets(settings).iter().map(|target| target.name().to_string()).collect();
+        worker::targets(settings, env)?.iter().map(|target| target.name().to_string()).collect();
     if known.is_empty() {
         return Err(UsageError(
             "no connector is configured, so there is nobody to deliver to; declare one in \
              counterfoil.toml"
                 .to_owned(),
-        ));
+        )
+        .into());
     }
     if let Some(other) = args.targets.iter().find(|name| !known.contains(&name.to_string())) {
         return Err(UsageError(format!(
             "no connector is called `{other}`; the connectors are: {}",
             known.join(", ")
-        )));
+        ))
+        .into());
     }
     let is_wanted = |name: &String| {
         args.targets.is_empty() || args.targets.iter().any(|wanted| wanted.as_str() == name)

@@ -65,7 +65,7 @@ pub enum Key {
 
 impl Key {
     /// Every key.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::DataDir,
         Self::BackendId,
         Self::Principal,

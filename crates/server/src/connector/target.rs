@@ -42,7 +42,7 @@ pub struct HttpTarget {
 pub fn targets(
     connectors: &Connectors,
     environment: &Environment,
-    tls: &Arc<ClientConfig>,
+    tls: Option<&Arc<ClientConfig>>,
 ) -> Vec<Arc<dyn Target>> {
     connectors
         .iter()
@@ -59,7 +59,7 @@ impl HttpTarget {
     pub fn new(
         connector: Arc<Connector>,
         environment: Environment,
-        tls: &Arc<ClientConfig>,
+        tls: Option<&Arc<ClientConfig>>,
     ) -> Self {
         let limits = OutboundLimits {
             connect: connector.timeouts.connect,
@@ -75,7 +75,7 @@ impl HttpTarget {
             },
         };
         let policy = AddressPolicy::new(connector.networks.clone());
-        let client = Outbound::new(limits, policy, Arc::clone(tls));
+        let client = Outbound::new(limits, policy, tls.map(Arc::clone));
         Self { connector, client, environment }
     }
 

@@ -73,8 +73,9 @@ impl Outbound {
             class: ErrorClass::Tls,
             words: format!("no TLS with {}: {cause}", to.host),
         };
+        let Some(tls) = &self.tls else { return Err(no_tls("no authority is trusted".into())) };
         let name = ServerName::try_from(to.host.clone()).map_err(|e| no_tls(e.to_string()))?;
-        let connector = TlsConnector::from(Arc::clone(&self.tls));
+        let connector = TlsConnector::from(Arc::clone(tls));
         let stream = connector.connect(name, stream).await.map_err(|e| no_tls(e.to_string()))?;
         shake_hands(stream, to).await
     }

@@ -43,7 +43,7 @@ pub struct OutboundLimits {
 pub struct Outbound {
     limits: OutboundLimits,
     policy: AddressPolicy,
-    tls: Arc<ClientConfig>,
+    tls: Option<Arc<ClientConfig>>,
     pool: pool::Pool,
 }
 
@@ -100,9 +100,14 @@ pub enum Body {
 }
 
 impl Outbound {
-    /// A client that goes only where `policy` lets it, and trusts whom `tls` trusts.
+    /// A client that goes only where `policy` lets it, and trusts whom `tls` trusts; without it
+    /// nobody, so that `https` goes nowhere.
     #[must_use]
-    pub fn new(limits: OutboundLimits, policy: AddressPolicy, tls: Arc<ClientConfig>) -> Self {
+    pub fn new(
+        limits: OutboundLimits,
+        policy: AddressPolicy,
+        tls: Option<Arc<ClientConfig>>,
+    ) -> Self {
         Self { limits, policy, tls, pool: pool::Pool::default() }
     }
 }
