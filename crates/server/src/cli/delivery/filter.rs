@@ -24,7 +24,7 @@ pub(super) struct FilterArgs {
     #[arg(long, value_name = "CLASS", value_parser = class)]
     class: Option<ErrorClass>,
     /// Only those accepted at least so long ago
-    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    #[arg(long, value_name = "SPAN", value_parser = parse_span, allow_hyphen_values = true)]
     older_than: Option<Duration>,
 }
 
