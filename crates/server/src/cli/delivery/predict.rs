@@ -120,10 +120,15 @@ fn parked(item: &Delivery, record: &Record) -> String {
 fn choice(item: &Delivery, verb: Verb, now: Timestamp) -> Choice {
     let (is_allowed, words) = match outcome_of(item, verb, now) {
         Err(rule) => (false, rule.to_owned()),
-        Ok(State::InDoubt) => (true, "leaves it in doubt: an attempt may have been done".into()),
-        Ok(_) => {
+        Ok(state) => {
             let id = ticket_id(item.key);
-            (true, format!("counterfoil delivery {} {id} --reason TEXT", verb.as_str()))
+            let command = format!("counterfoil delivery {} {id} --reason TEXT", verb.as_str());
+            match state {
+                State::InDoubt => {
+                    (true, format!("{command} (leaves it in doubt: an attempt may have been done)"))
+                }
+                _ => (true, command),
+            }
         }
     };
     Choice { action: verb.as_str(), is_allowed, words }
