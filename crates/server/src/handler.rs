@@ -2,7 +2,7 @@
 //! reply. Nothing is decided here.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use counterfoil_core::identity::Caller;
@@ -140,9 +140,10 @@ impl Handler {
     }
 }
 
-fn tools() -> Vec<Tool> {
-    vec![create_issue::definition(), operation_status::definition(), list_operations::definition()]
-}
+/// Made once: over HTTP they are looked at for every call.
+static TOOLS: LazyLock<[Tool; 3]> = LazyLock::new(|| {
+    [create_issue::definition(), operation_status::definition(), list_operations::definition()]
+});
 
 impl ServerHandler for Handler {
     fn get_info(&self) -> ServerConfig {
@@ -165,7 +166,7 @@ impl ServerHandler for Handler {
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        tools().into_iter().find(|tool| tool.name == name)
+        TOOLS.iter().find(|tool| tool.name == name).cloned()
     }
 
     async fn list_tools(
@@ -173,7 +174,7 @@ impl ServerHandler for Handler {
         _request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let mut list = ListToolsResult::with_all_items(tools());
+        let mut list = ListToolsResult::with_all_items(TOOLS.to_vec());
         list.meta = Some(reply::own_meta());
         Ok(list)
     }

@@ -12,19 +12,18 @@ use crate::config::parse_span;
 
 // No documentation of its own: it would become that of the command.
 #[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Which")]
 pub(super) struct FilterArgs {
     /// Only those for this target
-    #[arg(long, value_name = "NAME", value_parser = TargetName::parse)]
+    #[arg(long, value_name = "NAME", value_parser = TargetName::parse, help_heading = "Which")]
     target: Option<TargetName>,
     /// Only those in this state; repeatable
-    #[arg(long = "state", value_name = "STATE", value_parser = state)]
+    #[arg(long = "state", value_name = "STATE", value_parser = state, help_heading = "Which")]
     states: Vec<State>,
     /// Only those whose last failure was of this class
-    #[arg(long, value_name = "CLASS", value_parser = class)]
+    #[arg(long, value_name = "CLASS", value_parser = class, help_heading = "Which")]
     class: Option<ErrorClass>,
     /// Only those accepted at least so long ago
-    #[arg(long, value_name = "SPAN", value_parser = parse_span, allow_hyphen_values = true)]
+    #[arg(long, value_name = "SPAN", value_parser = parse_span, allow_hyphen_values = true, help_heading = "Which")]
     older_than: Option<Duration>,
 }
 
