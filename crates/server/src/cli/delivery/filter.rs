@@ -23,7 +23,8 @@ pub(super) struct FilterArgs {
     #[arg(long, value_name = "CLASS", value_parser = class, help_heading = "Which")]
     class: Option<ErrorClass>,
     /// Only those accepted at least so long ago
-    #[arg(long, value_name = "SPAN", value_parser = parse_span, allow_hyphen_values = true, help_heading = "Which")]
+    #[arg(long, value_name = "SPAN", value_parser = parse_span, help_heading = "Which")]
+    #[arg(allow_hyphen_values = true)]
     older_than: Option<Duration>,
 }
 
