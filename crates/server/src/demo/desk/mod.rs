@@ -2,6 +2,7 @@
 //! idempotency keys and can be told to go wrong. It is a target; nothing of the product knows it.
 
 mod answer;
+mod ask;
 mod book;
 mod fault;
 
@@ -16,6 +17,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
+pub use ask::{account, tickets};
 pub use book::{Book, Filed, Ticket};
 pub use fault::{Fault, Faults, Kind, Plan, UnknownFault};
 
