@@ -255,3 +255,48 @@ async fn until<T>(
         sleep(LOOK).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the demo says where the desk has `subjects`, one ticket each, and counts `duplicates`.
+    fn judged(subjects: usize, duplicates: u64, status: &str) -> Outage {
+        let key = |number: usize| format!("outage-{number:02}");
+        let submitted = |n| Submitted { key: key(n), ticket_id: format!("tkt_{n}") };
+        let tickets: Vec<Submitted> = (1..=TICKETS).map(submitted).collect();
+        let said =
+            |n: usize| json!({ "status": status, "external_id": format!("T-{n}"), "attempts": 2 });
+        let settled: Vec<Value> = (1..=TICKETS).map(said).collect();
+        let filed: Vec<Ticket> = (1..=subjects)
+            .map(|n| Ticket {
+                id: format!("T-{n}"),
+                key: Some(key(n)),
+                subject: String::new(),
+                description: String::new(),
+            })
+            .collect();
+        let tickets_count = filed.len() as u64;
+        let counted =
+            DeskAccount { tickets: tickets_count, duplicates, requests: 0, repeats: 0, hanging: 0 };
+        judge(&tickets, &settled, counted, &filed)
+    }
+
+    #[test]
+    fn every_way_to_break_the_promise_is_seen() {
+        // Promise: the demo fails where a ticket is lost, doubled, or only said to be delivered.
+        let well = judged(10, 0, "delivered");
+        assert_eq!((well.broken.len(), well.report.attempts), (0, 20), "{:?}", well.broken);
+        let check = |outage: Outage, words: &str| {
+            assert!(
+                outage.broken.iter().any(|it| it.contains(words)),
+                "{words} {:?}",
+                outage.broken
+            );
+        };
+        check(judged(10, 0, "pending"), "0 of 10 were delivered");
+        check(judged(9, 0, "delivered"), "the desk has 9 tickets");
+        check(judged(9, 0, "delivered"), "outage-10 is not the desk's ticket");
+        check(judged(11, 1, "delivered"), "1 tickets are doubles");
+    }
+}
