@@ -5,6 +5,8 @@
 //! JSON has them, else lower-case `\u00xx` for control characters, everything else as it is.
 //! Equal strings are equal code points: nothing is normalised.
 
+use std::cmp::Ordering;
+
 use crate::fingerprint::Profile;
 use crate::json::{Decimal, Number, Object, Trail, Value, write_string};
 
@@ -150,10 +152,7 @@ fn write_value(out: &mut String, profile: Profile, value: &Value) -> Result<(), 
         Value::Null => out.push_str("null"),
         Value::Bool(true) => out.push_str("true"),
         Value::Bool(false) => out.push_str("false"),
-        Value::Number(number) => match profile {
-            Profile::StrictV1 => write_safe_integer(out, number)?,
-            Profile::JcsV1 => write_double(out, number)?,
-        },
+        Value::Number(number) => write_number(out, profile, number)?,
         Value::String(text) => write_string(out, text),
         Value::Array(elements) => {
             out.push('[');
@@ -171,17 +170,26 @@ fn write_value(out: &mut String, profile: Profile, value: &Value) -> Result<(), 
 }
 
 fn write_object(out: &mut String, profile: Profile, object: &Object) -> Result<(), Fault> {
-    let mut members: Vec<(&str, &Value)> = object.iter().collect();
-    match profile {
+    let order: fn(&str, &str) -> Ordering = match profile {
         // The order of UTF-8 bytes is the order of Unicode scalar values.
-        Profile::StrictV1 => members.sort_unstable_by_key(|&(key, _)| key),
-        // RFC 8785, section 3.2.3.
-        Profile::JcsV1 => {
-            members.sort_unstable_by(|(a, _), (b, _)| a.encode_utf16().cmp(b.encode_utf16()));
-        }
+        Profile::StrictV1 => Ord::cmp,
+        Profile::JcsV1 => utf16_order,
+    };
+    if object.iter().is_sorted_by(|(a, _), (b, _)| order(a, b).is_lt()) {
+        return write_members(out, profile, object.iter());
     }
+    let mut members: Vec<(&str, &Value)> = object.iter().collect();
+    members.sort_unstable_by(|(a, _), (b, _)| order(a, b));
+    write_members(out, profile, members.into_iter())
+}
+
+fn write_members<'a>(
+    out: &mut String,
+    profile: Profile,
+    members: impl Iterator<Item = (&'a str, &'a Value)>,
+) -> Result<(), Fault> {
     out.push('{');
-    for (index, (key, member)) in members.into_iter().enumerate() {
+    for (index, (key, member)) in members.enumerate() {
         if index > 0 {
             out.push(',');
         }
@@ -191,6 +199,44 @@ fn write_object(out: &mut String, profile: Profile, object: &Object) -> Result<(
     }
     out.push('}');
     Ok(())
+}
+
+/// The order of the texts' UTF-16 units (RFC 8785, section 3.2.3), told from their UTF-8. The two
+/// orders differ in one point: the surrogates of characters past U+FFFF come before U+E000.
+fn utf16_order(a: &str, b: &str) -> Ordering {
+    // Texts first differ within characters that begin alike, so both bytes lead or neither does,
+    // and only U+E000 to U+FFFF are led by 0xee and 0xef.
+    let rank = |byte: u8| if matches!(byte, 0xee | 0xef) { byte + 0x10 } else { byte };
+    match a.bytes().zip(b.bytes()).find(|(a, b)| a != b) {
+        Some((a, b)) => rank(a).cmp(&rank(b)),
+        None => a.len().cmp(&b.len()),
+    }
+}
+
+/// Digits that always are a safe integer: 10^15 - 1 is below 2^53 - 1.
+const SAFE_DIGITS: usize = 15;
+
+/// Whether the literal is an integer that both profiles write just so.
+fn is_canonical_integer(literal: &str) -> bool {
+    let digits = literal.strip_prefix('-').unwrap_or(literal);
+    digits.len() <= SAFE_DIGITS
+        && digits.bytes().all(|byte| byte.is_ascii_digit())
+        && literal != "-0"
+}
+
+fn write_number(
+    out: &mut String,
+    profile: Profile,
+    number: &Number,
+) -> Result<(), CanonicalErrorKind> {
+    if is_canonical_integer(number.literal()) {
+        out.push_str(number.literal());
+        return Ok(());
+    }
+    match profile {
+        Profile::StrictV1 => write_safe_integer(out, number),
+        Profile::JcsV1 => write_double(out, number),
+    }
 }
 
 fn write_safe_integer(out: &mut String, number: &Number) -> Result<(), CanonicalErrorKind> {

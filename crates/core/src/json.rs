@@ -8,6 +8,7 @@
 mod decimal;
 mod parse;
 mod path;
+mod run;
 mod write;
 
 pub(crate) use decimal::Decimal;

@@ -241,4 +241,41 @@ proptest! {
         let canonical = jcs(&format!("{double:e}")).unwrap();
         prop_assert_eq!(canonical.parse::<f64>().unwrap(), double);
     }
+
+    /// Promise: jcs-v1 orders keys by their UTF-16 units, whatever the keys are (RFC 8785, section
+    /// 3.2.3): told from UTF-8, it is the order of the units themselves.
+    #[test]
+    fn jcs_orders_any_keys_by_utf16(keys in prop::collection::vec(key_of_every_length(), 1..24)) {
+        let members = keys.iter().map(|key| (key.clone(), Value::Null));
+        let canonical = reparsed(&jcs_v1(&Value::Object(Object::from_iter(members))).unwrap());
+        let written: Vec<Vec<u16>> =
+            canonical.as_object().unwrap().iter().map(|(key, _)| key.encode_utf16().collect()).collect();
+        let mut expected: Vec<Vec<u16>> = keys.iter().map(|key| key.encode_utf16().collect()).collect();
+        expected.sort();
+        expected.dedup();
+        prop_assert_eq!(written, expected);
+    }
+
+    /// Promise: an integer that is plain already is written as the same value with an exponent is.
+    #[test]
+    fn plain_integers_take_no_short_cut_to_another_text(literal in "-?(0|[1-9][0-9]{0,20})") {
+        let detour = format!("{literal}.0e0");
+        prop_assert_eq!(jcs(&literal), jcs(&detour));
+        prop_assert_eq!(strict(&literal), strict(&detour));
+    }
+}
+
+/// Keys whose characters have one to four bytes, many of them next to where the orders part.
+fn key_of_every_length() -> impl Strategy<Value = String> {
+    let character = prop_oneof![
+        any::<char>(),
+        prop::char::range('a', 'c'),
+        prop::char::range('\u{7f}', '\u{81}'),
+        prop::char::range('\u{7fe}', '\u{801}'),
+        prop::char::range('\u{d7fe}', '\u{d7ff}'),
+        prop::char::range('\u{e000}', '\u{e001}'),
+        prop::char::range('\u{fffd}', '\u{10001}'),
+        prop::char::range('\u{10fffe}', '\u{10ffff}'),
+    ];
+    prop::collection::vec(character, 0..4).prop_map(|all| all.into_iter().collect())
 }

@@ -1,6 +1,10 @@
 //! The one path of a call: admit, execute, observe.
 
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use counterfoil_core::admission::{
@@ -34,6 +38,8 @@ pub struct Engine {
     keys: KeyRing,
     lifetimes: Lifetimes,
     boot: BootId,
+    /// The time and the count of the last key that was made: see [`time_ordered`].
+    last_key: AtomicU64,
     tasks: TaskTracker,
     /// The worker, if this process has one.
     workers: TaskTracker,
@@ -88,12 +94,14 @@ impl Engine {
         lifetimes: Lifetimes,
     ) -> Result<Self, StoreError> {
         store.bind_keys(&keys).await?;
+        let [boot] = random();
         Ok(Self {
             store,
             outbox,
             keys,
             lifetimes,
-            boot: BootId::from_bytes(random()),
+            boot: BootId::from_bytes(boot),
+            last_key: AtomicU64::new(0),
             tasks: TaskTracker::new(),
             workers: TaskTracker::new(),
             stop_workers: CancellationToken::new(),
@@ -172,9 +180,12 @@ impl Engine {
     /// # Errors
     /// [`Refusal`] if the arguments have no canonical form.
     pub fn admit(&self, call: &Call<'_>) -> Result<Admitted, Refusal> {
+        // Asking the system once costs half.
+        let [for_key, nonce] = random();
+        let key = time_ordered(&self.last_key, self.store.now(), for_key);
         let attempt = Attempt {
-            key: OperationKey::from_bytes(time_ordered(self.store.now())),
-            nonce: Nonce::from_bytes(random()),
+            key: OperationKey::from_bytes(key),
+            nonce: Nonce::from_bytes(nonce),
             boot: self.boot,
         };
         Admitted::admit(call, &self.keys, self.lifetimes.retention, attempt)
@@ -208,7 +219,8 @@ impl Engine {
 
     /// Makes the effect once, or gives the result of the call that made it.
     ///
-    /// The work runs in a task of the engine: a caller that goes away takes nothing with it.
+    /// Once begun, the work goes on in a task of the engine: a caller that goes away takes nothing
+    /// with it.
     ///
     /// # Errors
     /// [`Refusal`] in the caller's terms. After `store_unavailable` the same call may be sent
@@ -235,11 +247,22 @@ impl Engine {
     ) -> Result<Settled, Refusal> {
         let engine = Arc::clone(self);
         let id = admitted.operation_id().clone();
-        let task = self.tasks.spawn(async move { engine.run(admitted, effect, &cancelled).await });
-        task.await.unwrap_or_else(|_| {
-            // The task panicked after handing its work to the store: nobody here knows the end.
-            Err(Refusal::in_progress(id))
-        })
+        let mut work = Box::pin(async move { engine.run(admitted, effect, &cancelled).await });
+        // What need not wait is done here and now: a task would cost as much again.
+        let begun = poll_fn(|context| {
+            let poll = AssertUnwindSafe(|| work.as_mut().poll(context));
+            Poll::Ready(catch_unwind(poll))
+        });
+        match begun.await {
+            Ok(Poll::Ready(done)) => done,
+            Ok(Poll::Pending) => {
+                let task = self.tasks.spawn(work);
+                task.await.unwrap_or_else(|_| Err(Refusal::in_progress(id)))
+            }
+            // It panicked after handing its work to the store, as a task may: nobody here knows
+            // the end.
+            Err(_) => Err(Refusal::in_progress(id)),
+        }
     }
 
     async fn run(
@@ -388,28 +411,56 @@ fn quarantined(id: &OperationId) -> Refusal {
     )
 }
 
-/// 16 random bytes.
-pub(crate) fn random() -> [u8; 16] {
-    random_bytes()
-}
-
-fn random_bytes<const N: usize>() -> [u8; N] {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).expect("the system has randomness; without it nothing is safe");
-    bytes
-}
-
 /// 64 random bits.
 pub(crate) fn random_u64() -> u64 {
-    u64::from_ne_bytes(random_bytes())
+    let [[bytes @ .., _, _, _, _, _, _, _, _]] = random();
+    u64::from_ne_bytes(bytes)
 }
 
-/// A UUIDv7 (RFC 9562, section 5.7) for `now`.
-fn time_ordered(now: Timestamp) -> [u8; 16] {
-    let mut bytes = random();
-    let ms = u64::try_from(now.as_ms()).unwrap_or(0).to_be_bytes();
-    bytes[..6].copy_from_slice(&ms[2..]);
-    bytes[6] = 0x70 | (bytes[6] & 0x0f);
+/// Random bytes, 16 at a time.
+pub(crate) fn random<const N: usize>() -> [[u8; 16]; N] {
+    let mut bytes = [[0; 16]; N];
+    getrandom::fill(bytes.as_flattened_mut())
+        .expect("the system has randomness; without it nothing is safe");
+    bytes
+}
+
+/// A UUIDv7 (RFC 9562, section 5.7) for `now`. The 12 bits behind its milliseconds count (section
+/// 6.2, method 1), so that each is after the one before and rows are appended in order; the other
+/// bits are those of `bytes`. `last` keeps the milliseconds and the count of the last one.
+fn time_ordered(last: &AtomicU64, now: Timestamp, mut bytes: [u8; 16]) -> [u8; 16] {
+    let at = u64::try_from(now.as_ms()).unwrap_or(0) << 12;
+    let next = |last: u64| at.max(last + 1);
+    let before = last
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)))
+        .expect("there is always a next one");
+    let [_, _, time @ ..] = (next(before) >> 12).to_be_bytes();
+    let [.., high, low] = next(before).to_be_bytes();
+    bytes[..6].copy_from_slice(&time);
+    bytes[6] = 0x70 | (high & 0x0f);
+    bytes[7] = low;
     bytes[8] = 0x80 | (bytes[8] & 0x3f);
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_uuids_of_their_time_in_the_order_in_which_they_are_made() {
+        // Promise: rows are appended in order, however many begin in one millisecond and wherever
+        // the clock goes.
+        let last = AtomicU64::new(0);
+        let key = |ms| time_ordered(&last, Timestamp::from_ms(ms), [0xff; 16]);
+        let mut keys = vec![key(1_645_557_742_000)];
+        // RFC 9562, appendix A.6, has this time.
+        assert_eq!(keys[0][..8], [0x01, 0x7f, 0x22, 0xe2, 0x79, 0xb0, 0x70, 0x00]);
+        keys.extend((0..5000).map(|_| key(1_645_557_742_000)));
+        keys.push(key(5));
+        keys.push(key(1_700_000_000_000));
+        assert!(keys.is_sorted());
+        assert!(keys.iter().all(|key| key[6] >> 4 == 7 && key[8] >> 6 == 0b10));
+        assert!(keys.iter().all(|key| key[9..] == [0xff; 7]), "the rest is what was given");
+    }
 }

@@ -42,7 +42,7 @@ impl Engine {
                 issued_at_ms: now.as_ms(),
                 expires_at_ms: now.plus(lifetimes.state.as_duration()).as_ms(),
                 authority_ends_at_ms: now.plus(lifetimes.authority.as_duration()).as_ms(),
-                nonce: random(),
+                nonce: random::<1>()[0],
             },
         )
     }

@@ -43,6 +43,9 @@ pub struct ChildOptions {
     /// Serve over HTTP at this address, by the tokens of the data directory, until stdin ends
     #[arg(long, value_name = "ADDR")]
     pub http: Option<SocketAddr>,
+    /// Most requests of one principal in a second over HTTP; 0 does not limit
+    #[arg(long, default_value_t = HttpLimits::default().max_rate)]
+    pub http_max_rate: u32,
     /// The ledger's ID
     #[arg(long, default_value = "lab")]
     pub backend_id: String,
@@ -101,6 +104,7 @@ impl ChildOptions {
             data_dir: data_dir.into(),
             principal: "alice".into(),
             http: None,
+            http_max_rate: HttpLimits::default().max_rate,
             backend_id: "lab".into(),
             clock_ms: START_MS,
             real_clock: false,
@@ -135,6 +139,7 @@ impl ChildOptions {
         let mut option = |name: &str, value: String| line.extend([name.into(), value.into()]);
         option("--principal", self.principal.clone());
         self.http.iter().for_each(|address| option("--http", address.to_string()));
+        option("--http-max-rate", self.http_max_rate.to_string());
         option("--backend-id", self.backend_id.clone());
         if !self.real_clock {
             option("--clock-ms", self.clock_ms.to_string());
@@ -252,7 +257,7 @@ async fn over_http(
         auth: Auth::Tokens(Arc::new(tokens)),
         allowed_hosts: Vec::new(),
         allowed_origins: Vec::new(),
-        limits: HttpLimits::default(),
+        limits: HttpLimits { max_rate: options.http_max_rate, ..HttpLimits::default() },
         tls: None,
         drain_limit: WireLimits::default().drain_limit,
     };

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context as _;
-use counterfoil::tools::{create_issue, operation_status};
+use counterfoil::tools::{create_issue, operation_status, reply};
 use counterfoil::wire::{self, StdioTransport, WireLimits};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ElicitRequest, ElicitRequestParams,
@@ -105,7 +105,8 @@ impl Unguarded {
             "operationId": id, "effectId": row, "state": "applied", "replayed": false,
             "result": format!("created {row}"),
         });
-        Ok(CallToolResult::structured(content).into())
+        // What the protocol asks of every result, guarded or not.
+        Ok(CallToolResult::structured(content).with_meta(Some(reply::own_meta())).into())
     }
 }
 

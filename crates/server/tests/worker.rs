@@ -50,7 +50,7 @@ impl Target for Desk {
 
     fn send(&self, request: Arc<[u8]>, _deadline: Instant) -> TargetFuture<'_, SendEnd> {
         let mut effects = self.effects.lock().expect("no panic in here");
-        let is_lost = !effects.contains_key(&*request) && effects.len() % 3 == 0;
+        let is_lost = !effects.contains_key(&*request) && effects.len().is_multiple_of(3);
         effects.entry(request.to_vec()).or_insert(1);
         Box::pin(async move {
             if is_lost {

@@ -224,7 +224,8 @@ pub struct BeginSend {
 pub enum Begun {
     /// Yes; the lease ends `lease` after this call was made.
     Send,
-    /// No: parked, out of time, or not safe any more. It was settled accordingly.
+    /// No: parked, out of time, not safe any more, or its target is paused. It was settled, or
+    /// queued, accordingly.
     Withheld(Option<Alarm>),
     /// No: another holds it, or a person has ended it.
     NotHeld,

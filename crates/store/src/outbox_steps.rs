@@ -155,20 +155,20 @@ pub(crate) fn report(item: &Delivery, report: &Report, now: Timestamp) -> Option
 }
 
 /// What the last look before the first byte comes to; `None` if the asker does not hold the item.
+/// Of a paused target nothing begins: the item goes back unsent.
 pub(crate) fn begin_send(
     item: &Delivery,
     begin: &BeginSend,
     revoked: Option<ParkReason>,
+    is_paused: bool,
     now: Timestamp,
 ) -> Option<Change> {
+    let by = (begin.boot, begin.fence);
+    let may_be_stopped = item.state == State::Leased && holds(item, begin.boot, begin.fence);
     let event = match revoked {
-        Some(reason) if item.state == State::Leased && holds(item, begin.boot, begin.fence) => {
-            delivery::Event::Park(reason)
-        }
-        _ => delivery::Event::BeginSend {
-            by: (begin.boot, begin.fence),
-            lease_until: now.plus(begin.lease),
-        },
+        Some(reason) if may_be_stopped => delivery::Event::Park(reason),
+        None if may_be_stopped && is_paused => delivery::Event::HandBack { by },
+        _ => delivery::Event::BeginSend { by, lease_until: now.plus(begin.lease) },
     };
     step(item, event, now).ok()
 }

@@ -14,10 +14,12 @@ mod due;
 mod effects;
 mod faults;
 mod findings;
+mod gather;
 mod guard;
 mod key_usage;
 mod keys;
 mod list;
+mod log;
 mod migrations;
 mod notes;
 mod numbers;
@@ -63,6 +65,7 @@ use crate::listing::{KeyUsage, ListQuery, Page};
 use crate::retention::{Purge, Purged, RetentionState};
 use commands::{Command, Done};
 use due::Place;
+use log::Helper;
 use notes::CancelNote;
 use readers::{Question, READER_COUNT, READER_WAIT, ReadThread};
 use stats::{Counts, Round};
@@ -152,8 +155,9 @@ impl SqliteStore {
         let backend_id = opened.row.backend_id.clone();
         let mut writer = Writer::new(opened.session, backend_id.clone(), options.lock_wait);
         let counts = writer.counts();
+        let helper = Helper::new(questions.clone());
         let writer = spawn("counterfoil-write", &path, move || {
-            writer.run(&job_queue);
+            writer.run(&job_queue, helper);
             // The connection that closes last writes the log back and removes it; two that close
             // at once may each leave that to the other.
             for reader in readers {

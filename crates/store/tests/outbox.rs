@@ -80,6 +80,7 @@ macro_rules! conformance {
                 a_parked_target_is_tried_with_one_item_at_a_time
                 a_target_is_parked_apart_from_the_others
                 a_pause_stops_everything_and_a_resume_tries_at_once
+                a_pause_holds_for_what_a_worker_has_already
                 a_target_that_nobody_knows_yet_can_be_paused
                 a_probe_of_an_open_breaker_burns_no_attempt
                 items_of_targets_that_are_gone_wait_for_them

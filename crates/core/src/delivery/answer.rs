@@ -59,7 +59,8 @@ pub fn judge(answer: &AnswerSeen) -> Proof {
     match answer.declared {
         Declared::KeyReused => return unknown(ErrorClass::KeyReused),
         Declared::KeyReplayed => return unknown(ErrorClass::KeyReplayed),
-        Declared::Success if (200..300).contains(&answer.status) => return Proof::Applied,
+        // A conflict can be declared to mean that an earlier attempt did it.
+        Declared::Success if matches!(answer.status, 200..=299 | 409) => return Proof::Applied,
         Declared::BrokenSuccess => return unknown(ErrorClass::Unreadable),
         _ => {}
     }
@@ -161,7 +162,7 @@ mod tests {
         let rejected = Proof::NotApplied(ErrorClass::Rejected, Then::DeadLetter);
         let again = Proof::NotApplied(ErrorClass::ServerError, Then::Retry { after: AFTER });
         check(&[
-            (&[200, 201, 202, 204], seen(Declared::Success), Proof::Applied),
+            (&[200, 201, 202, 204, 409], seen(Declared::Success), Proof::Applied),
             (
                 &[200, 201],
                 seen(Declared::BrokenSuccess),

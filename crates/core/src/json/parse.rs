@@ -1,5 +1,6 @@
 //! The reader: RFC 8259's grammar by recursive descent, bounded in depth.
 
+use super::run::plain_run;
 use super::{DEPTH_CEILING, JsonError, JsonErrorKind, JsonLimits, Number, Object, Trail, Value};
 
 /// Objects up to this many members are searched for duplicate keys pair by pair; larger ones are
@@ -212,11 +213,10 @@ impl Reader<'_> {
         let mut out = String::new();
         loop {
             let rest = &self.text[self.at..];
-            let special = |b: u8| b == b'"' || b == b'\\' || b < 0x20;
-            let clean = rest.bytes().position(special).unwrap_or(rest.len());
-            // Only ASCII ends the clean run, so this is a character boundary.
-            out.push_str(&rest[..clean]);
-            self.at += clean;
+            let plain = plain_run(rest.as_bytes());
+            // Only ASCII ends the run, so this is a character boundary.
+            out.push_str(&rest[..plain]);
+            self.at += plain;
             let ended = self.skip_past(b'"');
             if !ended {
                 match self.peek() {
@@ -340,7 +340,8 @@ fn first_duplicate(members: &[(String, Value)]) -> Option<usize> {
     if members.len() <= PAIRWISE_MEMBERS {
         return (1..members.len()).find(|&later| (0..later).any(|i| key(i) == key(later)));
     }
-    let mut order: Vec<usize> = (0..members.len()).collect();
-    order.sort_unstable_by_key(|&index| (key(index), index));
-    order.windows(2).filter(|pair| key(pair[0]) == key(pair[1])).map(|pair| pair[1]).min()
+    let mut order: Vec<(&str, usize)> =
+        (0..members.len()).map(|index| (key(index), index)).collect();
+    order.sort_unstable();
+    order.windows(2).filter(|pair| pair[0].0 == pair[1].0).map(|pair| pair[1].1).min()
 }

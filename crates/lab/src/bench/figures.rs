@@ -1,10 +1,11 @@
 //! What is measured and how it is told: rounds, their medians and spread, the JSON form that every
-//! benchmark keeps, and the table that people read.
+//! benchmark keeps.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use serde::Serialize;
+
+use super::machine::Machine;
 
 /// Timed work: how many operations were answered, in what time, and how long each took. A round is
 /// made of slices; those of the sides that are compared take turns.
@@ -28,6 +29,12 @@ impl Round {
         self.elapsed += slice.elapsed;
         self.latencies.extend(slice.latencies);
         self.latencies.sort_unstable();
+    }
+
+    /// The same, within another time: that of a load with rests.
+    #[must_use]
+    pub fn lasting(self, elapsed: Duration) -> Self {
+        Self { elapsed, ..self }
     }
 
     /// How many operations were answered.
@@ -109,6 +116,8 @@ pub struct Figure {
     pub ratio_spread: Option<[f64; 2]>,
     /// The median of the quotients of the 99th percentiles.
     pub p99_ratio: Option<f64>,
+    /// The least and the greatest of them.
+    pub p99_ratio_spread: Option<[f64; 2]>,
     /// Bytes written to the log for each operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wal_bytes_per_op: Option<f64>,
@@ -135,6 +144,7 @@ impl Figure {
             p99_ms: over(rounds, |round| round.percentile_ms(0.99)).median,
             ratio_spread: None,
             p99_ratio: None,
+            p99_ratio_spread: None,
             wal_bytes_per_op: None,
             disk_bytes_per_op: None,
             peak_memory_bytes: None,
@@ -151,8 +161,24 @@ impl Figure {
         limit: &[Round],
     ) -> Self {
         let p99 = over_pairs(rounds, limit, |round| round.percentile_ms(0.99));
-        Self { p99_ratio: Some(p99.median), ..Self::alone(name, variant, callers, rounds) }
-            .against(over(limit, Round::rate).median, over_pairs(rounds, limit, Round::rate))
+        let figure = Self {
+            p99_ratio: Some(p99.median),
+            p99_ratio_spread: Some([p99.min, p99.max]),
+            ..Self::alone(name, variant, callers, rounds)
+        };
+        figure.against(over(limit, Round::rate).median, over_pairs(rounds, limit, Round::rate))
+    }
+
+    /// The quotient with its spread, for a check.
+    #[must_use]
+    pub fn measured_ratio(&self) -> Measured {
+        Measured { value: self.ratio.unwrap_or_default(), spread: self.ratio_spread }
+    }
+
+    /// The quotient of the 99th percentiles with its spread, for a check.
+    #[must_use]
+    pub fn measured_p99(&self) -> Measured {
+        Measured { value: self.p99_ratio.unwrap_or_default(), spread: self.p99_ratio_spread }
     }
 
     /// The same compared with a rate.
@@ -172,10 +198,15 @@ impl Figure {
 pub struct Check {
     /// What is promised.
     pub promise: String,
-    /// What was measured.
+    /// What was measured: a median, where there are pairs.
     pub measured: f64,
+    /// The least and the greatest value of a pair.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spread: Option<[f64; 2]>,
     /// Its bound.
     pub bound: f64,
+    /// Whether the bound is the least or the greatest value.
+    pub at_least: bool,
     /// Whether it was reached.
     pub met: bool,
 }
@@ -183,20 +214,46 @@ pub struct Check {
 impl Check {
     /// At least `bound`.
     #[must_use]
-    pub fn at_least(promise: impl Into<String>, measured: f64, bound: f64) -> Self {
-        Self { promise: promise.into(), measured, bound, met: measured >= bound }
+    pub fn at_least(promise: impl Into<String>, measured: impl Into<Measured>, bound: f64) -> Self {
+        let Measured { value, spread } = measured.into();
+        let met = value >= bound;
+        Self { promise: promise.into(), measured: value, spread, bound, at_least: true, met }
     }
 
     /// At most `bound`.
     #[must_use]
-    pub fn at_most(promise: impl Into<String>, measured: f64, bound: f64) -> Self {
-        Self { promise: promise.into(), measured, bound, met: measured <= bound }
+    pub fn at_most(promise: impl Into<String>, measured: impl Into<Measured>, bound: f64) -> Self {
+        let Measured { value, spread } = measured.into();
+        let met = value <= bound;
+        Self { promise: promise.into(), measured: value, spread, bound, at_least: false, met }
+    }
+}
+
+/// A value, with its spread if it is the median of pairs.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Measured {
+    value: f64,
+    spread: Option<[f64; 2]>,
+}
+
+impl From<f64> for Measured {
+    fn from(value: f64) -> Self {
+        Self { value, spread: None }
+    }
+}
+
+impl From<Spread> for Measured {
+    fn from(Spread { median, min, max }: Spread) -> Self {
+        Self { value: median, spread: Some([min, max]) }
     }
 }
 
 /// All that a run gives.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Report {
+    /// Where and when it ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machine: Option<Machine>,
     /// The figures.
     pub results: Vec<Figure>,
     /// What is promised of them.
@@ -210,62 +267,10 @@ impl Report {
         self.checks.extend(other.checks);
     }
 
-    /// The tables for people.
+    /// Whether every promise was kept.
     #[must_use]
-    pub fn to_table(&self) -> String {
-        let mut text = format!(
-            "{:<14} {:<34} {:>7} {:>9} {:>9} {:>6} {:>13} {:>9} {:>9}  {}\n",
-            "name",
-            "variant",
-            "callers",
-            "ops/s",
-            "limit",
-            "ratio",
-            "spread",
-            "p50 ms",
-            "p99 ms",
-            ""
-        );
-        for figure in &self.results {
-            figure.write_row(&mut text);
-        }
-        text.push('\n');
-        for check in &self.checks {
-            let word = if check.met { "met" } else { "NOT MET" };
-            let Check { promise, measured, bound, .. } = check;
-            let _ = writeln!(text, "{word:<8} {promise}: {measured:.2} (bound {bound:.2})");
-        }
-        text
-    }
-}
-
-impl Figure {
-    fn write_row(&self, text: &mut String) {
-        let number = |value: Option<f64>, digits: usize| {
-            value.map_or_else(|| "-".into(), |value| format!("{value:.digits$}"))
-        };
-        let spread = self.ratio_spread.map(|[min, max]| format!("{min:.2} to {max:.2}"));
-        let mut notes = Vec::new();
-        notes.extend(self.p99_ratio.map(|ratio| format!("p99 {ratio:.2} x limit's")));
-        notes.extend(self.wal_bytes_per_op.map(|bytes| format!("{bytes:.0} WAL B/op")));
-        notes.extend(self.disk_bytes_per_op.map(|bytes| format!("{bytes:.0} disk B/op")));
-        let mib = |bytes: u64| format!("{:.1} MiB peak", bytes as f64 / 1_048_576.0);
-        notes.extend(self.peak_memory_bytes.map(mib));
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            text,
-            "{:<14} {:<34} {:>7} {:>9.0} {:>9} {:>6} {:>13} {:>9.3} {:>9.3}  {}",
-            self.name,
-            self.variant,
-            self.callers,
-            self.ops_per_s,
-            number(self.limit_ops_per_s, 0),
-            number(self.ratio, 2),
-            spread.unwrap_or_else(|| "-".into()),
-            self.p50_ms,
-            self.p99_ms,
-            notes.join(", "),
-        );
+    pub fn all_met(&self) -> bool {
+        self.checks.iter().all(|check| check.met)
     }
 }
 

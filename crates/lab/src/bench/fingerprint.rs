@@ -31,7 +31,7 @@ pub fn run(plan: &Plan) -> anyhow::Result<Report> {
         let figure = Figure::alone("fingerprint", &variant, 1, &rounds);
         let promise = format!("{variant}: microseconds for a fingerprint");
         let checks = vec![Check::at_most(promise, figure.p50_ms * 1e3, BOUND_US)];
-        report.add(Report { results: vec![figure], checks });
+        report.add(Report { results: vec![figure], checks, ..Report::default() });
     }
     Ok(report)
 }

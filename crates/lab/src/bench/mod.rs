@@ -4,20 +4,27 @@
 pub mod figures;
 pub mod fingerprint;
 pub mod growth;
+pub mod http;
 pub mod load;
+pub mod machine;
+pub mod mcp;
 pub mod plan;
 pub mod raw_side;
+pub mod soak;
 pub mod stdio;
 pub mod store_side;
 pub mod submit;
+pub mod table;
 pub mod work;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use clap::{Args, Subcommand, ValueEnum};
 
 use figures::Report;
+use machine::Machine;
 use plan::Plan;
 
 /// The benchmarks.
@@ -33,7 +40,7 @@ pub enum BenchCommand {
 /// How the ledger is measured.
 #[derive(Debug, Args)]
 pub struct LedgerArgs {
-    /// Print JSON instead of tables
+    /// Print JSON instead of Markdown tables
     #[arg(long)]
     json: bool,
     /// Add a ledger of five million operations
@@ -45,6 +52,15 @@ pub struct LedgerArgs {
     /// Measure only these
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Part>,
+    /// The numbers of callers of `submit`
+    #[arg(long, value_delimiter = ',')]
+    callers: Vec<usize>,
+    /// Serve at half load for long instead, and fail if memory, open files or the log grow
+    #[arg(long, conflicts_with_all = ["full", "quick", "only", "pairs", "callers"])]
+    soak: bool,
+    /// How long that takes [default: 60]; under a minute nothing is judged
+    #[arg(long, requires = "soak", value_parser = minutes)]
+    minutes: Option<Duration>,
     /// Where the files are made: on the disk that is to be measured [default: a temporary one]
     #[arg(long)]
     dir: Option<PathBuf>,
@@ -62,11 +78,15 @@ pub enum Part {
     Growth,
     /// MCP over stdio.
     Stdio,
+    /// MCP over HTTP.
+    Http,
     /// Fingerprints.
     Fingerprint,
 }
 
-const ALL: [Part; 4] = [Part::Submit, Part::Growth, Part::Stdio, Part::Fingerprint];
+const ALL: [Part; 5] = [Part::Submit, Part::Growth, Part::Stdio, Part::Http, Part::Fingerprint];
+
+const AN_HOUR: Duration = Duration::from_secs(3600);
 
 /// Runs a benchmark and gives what it prints.
 ///
@@ -86,18 +106,41 @@ async fn ledger(args: &LedgerArgs) -> anyhow::Result<String> {
         _ => Plan::standard(),
     };
     plan.pair_count = args.pairs.unwrap_or(plan.pair_count).max(1);
+    if !args.callers.is_empty() {
+        plan.callers.clone_from(&args.callers);
+    }
     let parent = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     let place = tempfile::tempdir_in(&parent)
         .with_context(|| format!("nothing can be written in {}", parent.display()))?;
+    let pair_count = (!args.soak).then_some(plan.pair_count);
+    let machine = Some(Machine::here(place.path(), pair_count));
+    let report = if args.soak {
+        let length = args.minutes.unwrap_or(AN_HOUR);
+        Report { machine, ..soak::run(place.path(), length).await? }
+    } else {
+        Report { machine, ..measure(&args.only, &plan, place.path()).await? }
+    };
+    let text = if args.json { serde_json::to_string_pretty(&report)? } else { report.to_table() };
+    ensure!(!args.soak || report.all_met(), "something grows:\n{text}");
+    Ok(text)
+}
+
+async fn measure(only: &[Part], plan: &Plan, place: &Path) -> anyhow::Result<Report> {
     let mut report = Report::default();
-    let parts = if args.only.is_empty() { &ALL[..] } else { &args.only[..] };
+    let parts = if only.is_empty() { &ALL[..] } else { only };
     for part in parts {
         report.add(match part {
-            Part::Submit => submit::run(&plan, place.path()).await?,
-            Part::Growth => growth::run(&plan, place.path()).await?,
-            Part::Stdio => stdio::run(&plan, place.path()).await?,
-            Part::Fingerprint => fingerprint::run(&plan)?,
+            Part::Submit => submit::run(plan, place).await?,
+            Part::Growth => growth::run(plan, place).await?,
+            Part::Stdio => stdio::run(plan, place).await?,
+            Part::Http => http::run(plan, place).await?,
+            Part::Fingerprint => fingerprint::run(plan)?,
         });
     }
-    if args.json { Ok(serde_json::to_string_pretty(&report)?) } else { Ok(report.to_table()) }
+    Ok(report)
+}
+
+fn minutes(text: &str) -> Result<Duration, String> {
+    let minutes: f64 = text.parse().map_err(|_| format!("{text:?} is no number of minutes"))?;
+    Duration::try_from_secs_f64(minutes * 60.0).map_err(|error| error.to_string())
 }

@@ -64,6 +64,7 @@ impl RawLedger {
         // As the ledger does: statements are not compiled again when their parameters change.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         connection.pragma_update(None, "synchronous", "full")?;
+        connection.pragma_update(None, "cache_size", -16 * 1024)?;
         Ok(Self { path: path.into(), connection })
     }
 
@@ -286,6 +287,8 @@ struct Same<'c> {
     audit: Statement<'c>,
     release: Statement<'c>,
     high_water: Statement<'c>,
+    /// The ledger's mark; it is written only when it changes.
+    high_water_ms: i64,
     commit: Statement<'c>,
 }
 
@@ -324,19 +327,23 @@ impl<'c> Same<'c> {
             release: connection.prepare("RELEASE command")?,
             high_water: connection
                 .prepare("UPDATE ledger SET high_water_ms = max(high_water_ms, ?1)")?,
+            high_water_ms: 0,
             commit: connection.prepare("COMMIT")?,
         })
     }
 
     fn begin(&mut self) -> rusqlite::Result<()> {
         self.begin.execute([])?;
-        self.read_ledger.query_row([], |row| row.get::<_, i64>(4))?;
+        self.high_water_ms = self.read_ledger.query_row([], |row| row.get(4))?;
         self.data_version.query_row([], |row| row.get::<_, i64>(0))?;
         Ok(())
     }
 
     fn commit(&mut self) -> rusqlite::Result<()> {
-        self.high_water.execute([now_ms()])?;
+        let now = now_ms();
+        if now > self.high_water_ms {
+            self.high_water.execute([now])?;
+        }
         self.commit.execute([])?;
         Ok(())
     }

@@ -31,7 +31,7 @@ type Rounds = [Vec<Round>; 4];
 /// If a side fails.
 pub async fn run(plan: &Plan, directory: &Path) -> anyhow::Result<Report> {
     let mut report = Report::default();
-    for callers in plan.callers {
+    for callers in &plan.callers {
         let place = tempfile::tempdir_in(directory)?;
         report.add(told(*callers, &measure(plan, place.path(), *callers).await?));
     }
@@ -90,23 +90,26 @@ fn told(callers: usize, rounds: &Rounds) -> Report {
     let submit = Figure::paired("submit", "callers are tasks", callers, tasks, limit);
     let by_threads = Figure::paired("submit", "callers are threads", callers, threads, limit);
     let beside = Figure::paired("submit_single", "beside one raw thread", callers, tasks, single);
-    let ratio = |figure: &Figure| figure.ratio.unwrap_or_default();
     let checks = match callers {
         1 => vec![Check::at_least(
             "1 caller, part of raw single transactions",
-            ratio(&beside),
+            beside.measured_ratio(),
             OF_SINGLE_AT_1,
         )],
         16 => vec![Check::at_least(
             "16 callers, times raw single transactions",
-            ratio(&beside),
+            beside.measured_ratio(),
             OF_SINGLE_AT_16,
         )],
         64 => vec![
-            Check::at_least("64 callers, part of the limit", ratio(&submit), OF_LIMIT_AT_64),
+            Check::at_least(
+                "64 callers, part of the limit",
+                submit.measured_ratio(),
+                OF_LIMIT_AT_64,
+            ),
             Check::at_most(
                 "64 callers, 99th percentile in the limit's",
-                submit.p99_ratio.unwrap_or_default(),
+                submit.measured_p99(),
                 P99_AT_64,
             ),
         ],
@@ -117,5 +120,5 @@ fn told(callers: usize, rounds: &Rounds) -> Report {
         Figure::alone("raw_single", "raw SQLite, one by one", 1, single),
     ];
     let results = [submit, by_threads, beside].into_iter().chain(raw).collect();
-    Report { results, checks }
+    Report { results, checks, ..Report::default() }
 }

@@ -25,6 +25,9 @@ pub const BODY_BYTES: usize = 256;
 /// For rounds that end when their work is done.
 pub const ENDLESS: Duration = Duration::from_secs(600);
 
+/// How many operations begin in a millisecond.
+const PER_MS: i64 = 40;
+
 /// What callers name their operations by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ids {
@@ -55,7 +58,8 @@ pub struct Workload {
     tool_id: ToolId,
     tool_version: ToolVersion,
     boot: BootId,
-    count: u64,
+    start_ms: i64,
+    count: i64,
 }
 
 /// One operation as raw SQLite gets it.
@@ -103,6 +107,7 @@ impl Workload {
             tool_id: ToolId::parse("create_issue")?,
             tool_version: ToolVersion::parse("1")?,
             boot,
+            start_ms: now_ms(),
             count: 0,
         })
     }
@@ -125,7 +130,7 @@ impl Workload {
     pub fn submission(&mut self) -> Submission {
         let (operation_id, title, body) = self.issue();
         let attempt = Attempt {
-            key: OperationKey::from_bytes(time_ordered(&mut self.random)),
+            key: OperationKey::from_bytes(self.time_ordered()),
             nonce: Nonce::from_bytes(random_bytes(&mut self.random)),
             boot: self.boot,
         };
@@ -152,9 +157,10 @@ impl Workload {
     /// The next operation for raw SQLite. Digests are random bytes: raw SQLite makes none.
     pub fn row(&mut self) -> Row {
         let (operation_id, title, body) = self.issue();
+        let key = self.time_ordered();
         let random = &mut self.random;
         Row {
-            key: time_ordered(random),
+            key,
             operation_id,
             fingerprint: random_bytes(random),
             call_fingerprint: random_bytes(random),
@@ -169,7 +175,7 @@ impl Workload {
 
     fn operation_id(&mut self) -> OperationId {
         let bytes = match self.ids {
-            Ids::TimeOrdered => time_ordered(&mut self.random),
+            Ids::TimeOrdered => self.time_ordered(),
             Ids::Random => {
                 let mut bytes: [u8; 16] = random_bytes(&mut self.random);
                 bytes[6] = 0x40 | (bytes[6] & 0x0f);
@@ -178,6 +184,18 @@ impl Workload {
             }
         };
         OperationId::parse(&uuid_text(&bytes)).expect("a UUID is a valid ID")
+    }
+
+    /// A UUIDv7 (RFC 9562, section 5.7), random within its millisecond. Operations are prepared
+    /// faster than they are made, so their times follow their count and not the clock: else more
+    /// of them would share a millisecond than ever do.
+    fn time_ordered(&mut self) -> [u8; 16] {
+        let ms = self.start_ms + self.count / PER_MS;
+        let mut bytes: [u8; 16] = random_bytes(&mut self.random);
+        bytes[..6].copy_from_slice(&ms.to_be_bytes()[2..]);
+        bytes[6] = 0x70 | (bytes[6] & 0x0f);
+        bytes[8] = 0x80 | (bytes[8] & 0x3f);
+        bytes
     }
 }
 
@@ -203,15 +221,6 @@ fn random_bytes<const N: usize>(random: &mut Random) -> [u8; N] {
     for chunk in bytes.chunks_mut(8) {
         chunk.copy_from_slice(&random.next().to_be_bytes()[..chunk.len()]);
     }
-    bytes
-}
-
-/// A UUIDv7 (RFC 9562, section 5.7) of now.
-fn time_ordered(random: &mut Random) -> [u8; 16] {
-    let mut bytes: [u8; 16] = random_bytes(random);
-    bytes[..6].copy_from_slice(&now_ms().to_be_bytes()[2..]);
-    bytes[6] = 0x70 | (bytes[6] & 0x0f);
-    bytes[8] = 0x80 | (bytes[8] & 0x3f);
     bytes
 }
 

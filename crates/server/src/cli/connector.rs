@@ -132,7 +132,7 @@ fn check(args: &CheckArgs, env: &Environment) -> anyhow::Result<Exit> {
         return Ok(Exit::Done);
     }
     let (usable, connectors, problems) = match &read {
-        Ok(connectors) => (true, connectors.iter().map(|it| as_json(it)).collect(), Vec::new()),
+        Ok(connectors) => (true, connectors.iter().map(as_json).collect(), Vec::new()),
         Err(error) => (false, Vec::new(), error.problems().collect::<Vec<String>>()),
     };
     output::json(&json!({"usable": usable, "connectors": connectors, "problems": problems}))?;
@@ -142,7 +142,7 @@ fn check(args: &CheckArgs, env: &Environment) -> anyhow::Result<Exit> {
 fn list(args: &ListArgs, env: &Environment) -> anyhow::Result<Exit> {
     let connectors = read(None, &args.location, env)?;
     if args.json {
-        output::json(&connectors.iter().map(|it| as_json(it)).collect::<Vec<_>>())?;
+        output::json(&connectors.iter().map(as_json).collect::<Vec<_>>())?;
         return Ok(Exit::Done);
     }
     let mut rows = vec![["NAME", "TOOL", "CONTRACT", "TARGET", "DECLARED"].map(str::to_owned)];

@@ -67,10 +67,16 @@ pub struct HttpArgs {
     /// Most open connections [default: 1024]
     #[arg(long, value_name = "N", help_heading = "HTTP")]
     pub http_max_connections: Option<OsString>,
-    /// Most requests of one principal at a time [default: 64]
+    /// Most requests of one principal at a time: a share, not a speed [default: 64]
+    ///
+    /// With as many under way the ledger commits in full groups already; more of one principal
+    /// would only wait longer.
     #[arg(long, value_name = "N", help_heading = "HTTP")]
     pub http_max_in_flight: Option<OsString>,
     /// Most requests of one principal in a second; 0 does not limit [default: 1000]
+    ///
+    /// Far above what an agent sends, and below what a server does, so that one principal in a loop
+    /// leaves room for the others. Give 0 for an import or a benchmark.
     #[arg(long, value_name = "N", help_heading = "HTTP")]
     pub http_max_rate: Option<OsString>,
     /// Most sessions of clients older than 2026-07-28 [default: 1024]

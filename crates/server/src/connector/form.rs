@@ -226,7 +226,10 @@ impl<'a> Field<'a> {
             DeValue::Array(_) => self.name.clone(),
             _ => {
                 let written = self.file.text.get(self.value.span()).unwrap_or_default();
-                format!("{} = {}", self.name, hide_secrets(&self.name, written))
+                // Its own name says whether it may be secret, not those of the tables around it.
+                let own = self.name.rsplit('.').next().unwrap_or_default();
+                let own = if own == "key_lifetime" { "lifetime" } else { own };
+                format!("{} = {}", self.name, hide_secrets(own, written))
             }
         }
     }

@@ -195,7 +195,7 @@ fn answer_header(table: &Form<'_>) -> Option<(http::HeaderName, String)> {
     match (name, value) {
         (None, None) => None,
         (Some(name), Some(value)) => {
-            let name = name.parsed(|text| header::name(text));
+            let name = name.parsed(header::name);
             let value = value.parsed(|text| header::check_value(text).map(|()| text.to_owned()));
             name.zip(value)
         }

@@ -1,8 +1,9 @@
 //! What a target's answers mean, as its connector declares it. Whoever sends a request applies these
-//! rules; statuses that no rule names mean what they always mean.
+//! rules and hands what they say to the core's table, which knows what each status proves.
 
 use std::time::Duration;
 
+use counterfoil_core::delivery::Declared;
 use counterfoil_core::json::Value;
 use counterfoil_core::record::StoredResult;
 use http::HeaderName;
@@ -15,15 +16,14 @@ pub(super) const DECLARABLE: &[u16] = &[400, 409, 413, 415, 422, 500, 502, 503, 
 /// Statuses that mean a refusal only with the target's own error shape in the body.
 pub(super) const REFUSALS: &[u16] = &[400, 413, 415, 422];
 
-/// How the answers to a request are read.
+/// How the answers to a request are read; [`read`](Self::read) does it.
 ///
-/// 1. [`success`](Self::success) holds the status: read the body as [`body`](Self::body) says; what
-///    cannot be read so, or has no [`external_id`](Self::external_id) where one is declared, is
-///    *unreadable*, whose outcome is unknown.
+/// 1. [`success`](Self::success) holds the status: the body is read as [`body`](Self::body) says;
+///    what cannot be read so, or has no [`external_id`](Self::external_id) where one is declared, is
+///    a broken success, whose outcome is unknown.
 /// 2. The first of [`answers`](Self::answers) that fits says what it means.
-/// 3. Else the status alone decides: 429 was not applied, retry; 401, 403, 404, 405, 407 and 410
-///    were not applied, and stop the target, or only this item for 403, 404, 405 and 410 where
-///    [`url_holds_arguments`](Self::url_holds_arguments); everything else is unknown.
+/// 3. Else nothing is declared, and [`judge`](counterfoil_core::delivery::judge) decides by the
+///    status alone.
 #[derive(Debug)]
 pub struct ResponseRules {
     /// Statuses of an applied request; all are 2xx.
@@ -266,9 +266,38 @@ pub struct Evidence {
 }
 
 impl ResponseRules {
+    /// What is declared of an answer, with the evidence of an applied request. `json` is the body as
+    /// JSON, if it is that; `connector` is for words of ours.
+    #[must_use]
+    pub fn read(
+        &self,
+        connector: &str,
+        status: u16,
+        headers: &http::HeaderMap,
+        json: Option<&Value>,
+        text: &str,
+    ) -> (Declared, Option<Evidence>) {
+        let applied = || match self.evidence(connector, json, text) {
+            Some(evidence) => (Declared::Success, Some(evidence)),
+            None => (Declared::BrokenSuccess, None),
+        };
+        if self.success.contains(&status) {
+            return applied();
+        }
+        let declared = match self.meaning(status, headers, json, text) {
+            Some(Meaning::Applied) => return applied(),
+            Some(Meaning::Refused) => Declared::Refusal,
+            Some(Meaning::NotApplied) => Declared::NotDone,
+            Some(Meaning::KeyReused) => Declared::KeyReused,
+            Some(Meaning::KeyReplayed) => Declared::KeyReplayed,
+            Some(Meaning::Unknown) | None => Declared::Nothing,
+        };
+        (declared, None)
+    }
+
     /// The first declared answer that fits; successes are not among them.
     #[must_use]
-    pub fn declared(
+    pub fn meaning(
         &self,
         status: u16,
         headers: &http::HeaderMap,

@@ -16,7 +16,6 @@ use counterfoil_engine::{Target, TargetFuture, TargetLimits};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use tokio_rustls::rustls::ClientConfig;
 
-use super::rules::Meaning;
 use super::{Connector, Connectors, Evidence, FrozenCall, FrozenRequest, Placed};
 use crate::config::Environment;
 use crate::outbound::{
@@ -112,27 +111,8 @@ impl HttpTarget {
         let status = answer.status.as_u16();
         let (text, json) = body_of(answer);
         let json = json.as_ref();
-        let evidence = || rules.evidence(self.connector.name.as_str(), json, &text);
-        let meaning = rules.declared(status, &answer.headers, json, &text);
-        let mut found = None;
-        let declared = if rules.success.contains(&status) {
-            found = evidence();
-            if found.is_some() { Declared::Success } else { Declared::BrokenSuccess }
-        } else {
-            match meaning {
-                None | Some(Meaning::Unknown) => Declared::Nothing,
-                Some(Meaning::Refused) => Declared::Refusal,
-                Some(Meaning::NotApplied) => Declared::NotDone,
-                Some(Meaning::KeyReused) => Declared::KeyReused,
-                Some(Meaning::KeyReplayed) => Declared::KeyReplayed,
-                Some(Meaning::Applied) => {
-                    return match evidence() {
-                        Some(evidence) => applied(evidence),
-                        None => unreadable(status),
-                    };
-                }
-            }
-        };
+        let name = self.connector.name.as_str();
+        let (declared, found) = rules.read(name, status, &answer.headers, json, &text);
         let proof = judge(&AnswerSeen {
             status,
             declared,

@@ -5,6 +5,8 @@ mod requests;
 use std::fs;
 use std::path::Path;
 
+use counterfoil_core::delivery::Declared;
+
 use super::*;
 
 /// A connector that uses every key.
@@ -146,7 +148,7 @@ fn every_key_is_read() {
     let refused = json(r#"{"error":{"code":"invalid"}}"#);
     let other = json(r#"{"error":{"code":"overloaded"}}"#);
     let means = |status, headers: &http::HeaderMap, json: Option<&_>, text: &str| {
-        desk.responses.declared(status, headers, json, text)
+        desk.responses.meaning(status, headers, json, text)
     };
     assert_eq!(means(422, &headers, Some(&refused), ""), Some(Meaning::Refused));
     assert_eq!(means(422, &headers, Some(&other), ""), None);
@@ -157,6 +159,14 @@ fn every_key_is_read() {
     headers.insert("idempotent-replayed", http::HeaderValue::from_static("true"));
     assert_eq!(means(500, &headers, None, ""), Some(Meaning::KeyReplayed));
     let made = json(r#"{"ticket":{"id":"T-1"}}"#);
+    let none = http::HeaderMap::new();
+    let read = |status, json: Option<&_>| desk.responses.read("desk", status, &none, json, "").0;
+    assert_eq!(read(201, Some(&made)), Declared::Success);
+    assert_eq!(read(201, Some(&other)), Declared::BrokenSuccess);
+    assert_eq!(read(201, None), Declared::BrokenSuccess);
+    assert_eq!(read(422, Some(&refused)), Declared::Refusal);
+    assert_eq!(read(503, None), Declared::NotDone);
+    assert_eq!(read(404, None), Declared::Nothing);
     let evidence = desk.responses.evidence("desk", Some(&made), "").expect("as promised");
     assert_eq!(evidence.external_id.as_deref(), Some("T-1"));
     assert_eq!(evidence.result.as_json(), r#"{"text":"Filed T-1.","structured":{"id":"T-1"}}"#);
@@ -167,126 +177,128 @@ fn every_key_is_read() {
     assert_eq!(desk.responses.evidence("desk", None, "<html>502</html>"), None);
 }
 
+/// What stands in [`GOOD`], what is written instead, and what is then said.
+const MISTAKES: &[(&str, &str, &str)] = &[
+    // The numbers of delivery.
+    ("max_attempts = 7", "max_attempts = 0", "desk.max_attempts = 0|from 1 to 1000"),
+    ("max_attempts = 7", "max_attempts = -1", "from 1 to 1000"),
+    ("max_attempts = 7", "max_attempts = nan", "from 1 to 1000"),
+    ("base = \"500ms\"", "base = 0", "backoff_base = 0|is 0; give a pause"),
+    ("base = \"500ms\"", "base = -1", "backoff_base = -1|cannot be negative"),
+    ("base = \"500ms\"", "base = nan", "backoff_base = nan|must be finite"),
+    ("base = \"500ms\"", "base = inf", "backoff_base = inf|must be finite"),
+    ("base = \"500ms\"", "base = \"2m\"", "backoff_cap = \"1m\"|below backoff_base"),
+    ("within = \"2d\"", "within = 0", "deliver_within = 0|is 0"),
+    ("after = \"2m\"", "after = \"1s\"", "absence_after = \"1s\"|is below timeout"),
+    (
+        "lifetime = \"24h\"",
+        "lifetime = \"30s\"",
+        "key_lifetime = \"30s\"|not more than twice timeout",
+    ),
+    ("key_lifetime = \"24h\"\n", "", "key_lifetime: this is missing"),
+    ("key+lookup", "never", "key_lifetime|no key; remove this"),
+    ("\"key+lookup\"", "\"once\"", "no such contract"),
+    ("\"20s\"", "0", "timeout = 0|more than 0"),
+    ("\"20s\"", "\"1s\"", "connect_timeout = \"2s\"|longer than timeout"),
+    ("wait = \"3s\"", "wait = \"2m\"", "at most one minute"),
+    ("concurrency = 3", "concurrency = 0", "from 1 to 1024"),
+    ("rate = 2.5", "rate = inf", "finite number above 0"),
+    ("rate = 2.5", "rate = -1", "finite number above 0"),
+    ("open = \"1s\"", "open = 0", "more than 0"),
+    ("open = \"1s\"", "open = \"1h\"", "breaker_open_max below"),
+    // The request.
+    ("https://desk.test/v1/{{", "{{ args.source }}://desk.test/{{", "begins with https://"),
+    ("https://desk.test/v1/{{", "http://desk.test/v1/{{", "another host"),
+    ("{{ args.queue }}", "{{ args.quue }}", "use args.queue"),
+    ("{{ args.queue }}", "{{ queue }}", "there is no `queue`"),
+    ("{{ args.queue }}", "{{ args.queue | shout }}", "no filter `shout`"),
+    ("{{ args.queue }}", "{{ args.queue is odd }}", "no test `odd`"),
+    ("{{ args.queue }}", "{% if args.queue %}", "statement"),
+    ("{{ args.queue }}", "{{ args.queue", "not closed"),
+    ("{{ args.queue }}", "{{ args. }}", "cannot be read"),
+    ("method = \"POST\"", "method = \"GET\"", "an effect is made by"),
+    ("X-Subject = ", "Host = ", "set by the connection"),
+    ("X-Subject = ", "Authorization = ", "(hidden)|holds a secret"),
+    ("X-Subject = ", "X-Desk-Secret = ", "set already"),
+    ("X-Subject = ", "Idempotency-Key = ", "which [headers] sets too"),
+    ("X-Subject = \"", "X-Subject = \"a\\r\\nb: c", "U+000D"),
+    ("X-Subject = \"", "X-Subject = \"é", "printable ASCII"),
+    ("fixed = 1.50", "fixed = nan", "no such number"),
+    ("fixed = 1.50", "fixed = 2026-01-01", "no dates"),
+    (
+        "subject = \"{{ args.subject }} [{{ marker }}]\"",
+        "subject = \"{{ args.sub }}\"",
+        "[connector.desk.json]",
+    ),
+    ("\"10.0.0.0/8\"", "\"10.0.0.1/8\"", "bits behind its prefix"),
+    // Credential and key.
+    (
+        "file = \"desk.secret\"",
+        "token = \"s3cret-value\"",
+        "token = (hidden)|never stands in this file",
+    ),
+    ("file = \"desk.secret\"", "env = \"DESK SECRET\"", "no variable's name"),
+    ("file = \"desk.secret\"\n", "", "where the secret is kept"),
+    ("account = \"bot\"\n", "", "credential.account: this is missing"),
+    ("type = \"header\"", "type = \"digest\"", "no such type"),
+    ("header = \"X-Desk-Secret\"\n", "", "header that carries the secret"),
+    ("exclusive_to = \"acme\"\n", "", "two tenants may choose the same"),
+    // Answers.
+    ("status = [200, 201]", "status = [202]", "202 and 207"),
+    ("status = [200, 201]", "status = []", "statuses among"),
+    ("body = \"json\"", "body = \"ignored\"", "only a JSON body"),
+    ("\"/ticket/id\"", "\"ticket\"", "no JSON pointer"),
+    ("status = [400, 422]", "status = [401]", "fixed meaning"),
+    ("status = [400, 422]", "status = [500]", "server error is a refusal"),
+    (
+        "at = \"/error/code\"\ntype = \"string\"\nvalues = [\"invalid\", \"too_long\"]\n",
+        "",
+        "a proxy can send too",
+    ),
+    ("means = \"not_applied\"", "means = \"maybe\"", "no such meaning"),
+    ("status = [503]", "status = [502]", "409 and 503 alone"),
+    (
+        "text = \"Filed {{ external_id }}.\"",
+        "text = \"{{ args.subject }}\"",
+        "no `args.subject` in a result",
+    ),
+    // Lookups.
+    ("next = \"/next\"\nmax_pages = 5\n", "", "every page was seen"),
+    ("next = \"/next\"", "next = \"/next\"\ncomplete = true", "every page was seen"),
+    (
+        "[connector.desk.lookup]\nmethod = \"GET\"",
+        "[connector.desk.lookup]\nmethod = \"POST\"",
+        "safe = true",
+    ),
+    (
+        "contains = \"{{ marker }}\"",
+        "contains = \"{{ args.subject }}\"",
+        "does not put into the effect",
+    ),
+    ("{{ args.subject }} [{{ marker }}]", "{{ args.subject }}", "does not put into the effect"),
+    ("https://desk.test/v1/tickets?q", "https://other.test/v1/tickets?q", "another host"),
+    // Names.
+    ("tool = \"file_ticket\"", "tool = \"create_issue\"", "a tool of our own"),
+    ("tool = \"file_ticket\"", "tool = \"a b\"", "A-Z, a-z"),
+    ("tool = \"file_ticket\"", "tool = \"submit_support_ticket\"", "arguments of its own"),
+    ("description = \"Files a ticket.\"\n", "", "description: this is missing"),
+    ("wait = ", "wiat = ", "use wait"),
+    ("max_pages", "max_page", "use max_pages"),
+    ("queue = { type", "operation_id = { type", "`operation_id` is an argument of every"),
+    ("{ type = \"boolean\" }", "{ \"$ref\" = \"https://x.test/s\" }", "nothing is ever fetched"),
+    ("{ type = \"boolean\" }", "{ type = \"bool\" }", "no JSON Schema"),
+    ("[connector.desk]", "[connector.Desk]", "cannot name a target"),
+    (
+        "[connector.desk.output]",
+        "[other]\n[connector.desk.output]",
+        "[connector.NAME] tables alone",
+    ),
+];
+
 #[test]
 fn each_mistake_is_refused_with_its_place_and_its_remedy() {
     // Promise: a connector that would not do what its writer means never starts.
-    let cases: &[(&str, &str, &str)] = &[
-        // The numbers of delivery.
-        ("max_attempts = 7", "max_attempts = 0", "desk.max_attempts = 0|from 1 to 1000"),
-        ("max_attempts = 7", "max_attempts = -1", "from 1 to 1000"),
-        ("max_attempts = 7", "max_attempts = nan", "from 1 to 1000"),
-        ("base = \"500ms\"", "base = 0", "backoff_base = 0|is 0; give a pause"),
-        ("base = \"500ms\"", "base = -1", "backoff_base = -1|cannot be negative"),
-        ("base = \"500ms\"", "base = nan", "backoff_base = nan|must be finite"),
-        ("base = \"500ms\"", "base = inf", "backoff_base = inf|must be finite"),
-        ("base = \"500ms\"", "base = \"2m\"", "backoff_cap = \"1m\"|below backoff_base"),
-        ("within = \"2d\"", "within = 0", "deliver_within = 0|is 0"),
-        ("after = \"2m\"", "after = \"1s\"", "absence_after = \"1s\"|is below timeout"),
-        ("lifetime = \"24h\"", "lifetime = \"30s\"", "key_lifetime|not more than twice timeout"),
-        ("key_lifetime = \"24h\"\n", "", "key_lifetime: this is missing"),
-        ("key+lookup", "never", "key_lifetime|no key; remove this"),
-        ("\"key+lookup\"", "\"once\"", "no such contract"),
-        ("\"20s\"", "0", "timeout = 0|more than 0"),
-        ("\"20s\"", "\"1s\"", "connect_timeout = \"2s\"|longer than timeout"),
-        ("wait = \"3s\"", "wait = \"2m\"", "at most one minute"),
-        ("concurrency = 3", "concurrency = 0", "from 1 to 1024"),
-        ("rate = 2.5", "rate = inf", "finite number above 0"),
-        ("rate = 2.5", "rate = -1", "finite number above 0"),
-        ("open = \"1s\"", "open = 0", "more than 0"),
-        ("open = \"1s\"", "open = \"1h\"", "breaker_open_max below"),
-        // The request.
-        ("https://desk.test/v1/{{", "{{ args.source }}://desk.test/{{", "begins with https://"),
-        ("https://desk.test/v1/{{", "http://desk.test/v1/{{", "another host"),
-        ("{{ args.queue }}", "{{ args.quue }}", "use args.queue"),
-        ("{{ args.queue }}", "{{ queue }}", "there is no `queue`"),
-        ("{{ args.queue }}", "{{ args.queue | shout }}", "no filter `shout`"),
-        ("{{ args.queue }}", "{{ args.queue is odd }}", "no test `odd`"),
-        ("{{ args.queue }}", "{% if args.queue %}", "statement"),
-        ("{{ args.queue }}", "{{ args.queue", "not closed"),
-        ("{{ args.queue }}", "{{ args. }}", "cannot be read"),
-        ("method = \"POST\"", "method = \"GET\"", "an effect is made by"),
-        ("X-Subject = ", "Host = ", "set by the connection"),
-        ("X-Subject = ", "Authorization = ", "(hidden)|holds a secret"),
-        ("X-Subject = ", "X-Desk-Secret = ", "set already"),
-        ("X-Subject = ", "Idempotency-Key = ", "which [headers] sets too"),
-        ("X-Subject = \"", "X-Subject = \"a\\r\\nb: c", "U+000D"),
-        ("X-Subject = \"", "X-Subject = \"é", "printable ASCII"),
-        ("fixed = 1.50", "fixed = nan", "no such number"),
-        ("fixed = 1.50", "fixed = 2026-01-01", "no dates"),
-        (
-            "subject = \"{{ args.subject }} [{{ marker }}]\"",
-            "subject = \"{{ args.sub }}\"",
-            "[connector.desk.json]",
-        ),
-        ("\"10.0.0.0/8\"", "\"10.0.0.1/8\"", "bits behind its prefix"),
-        // Credential and key.
-        (
-            "file = \"desk.secret\"",
-            "token = \"s3cret-value\"",
-            "token = (hidden)|never stands in this file",
-        ),
-        ("file = \"desk.secret\"", "env = \"DESK SECRET\"", "no variable's name"),
-        ("file = \"desk.secret\"\n", "", "where the secret is kept"),
-        ("account = \"bot\"\n", "", "credential.account: this is missing"),
-        ("type = \"header\"", "type = \"digest\"", "no such type"),
-        ("header = \"X-Desk-Secret\"\n", "", "header that carries the secret"),
-        ("exclusive_to = \"acme\"\n", "", "two tenants may choose the same"),
-        // Answers.
-        ("status = [200, 201]", "status = [202]", "202 and 207"),
-        ("status = [200, 201]", "status = []", "statuses among"),
-        ("body = \"json\"", "body = \"ignored\"", "only a JSON body"),
-        ("\"/ticket/id\"", "\"ticket\"", "no JSON pointer"),
-        ("status = [400, 422]", "status = [401]", "fixed meaning"),
-        ("status = [400, 422]", "status = [500]", "server error is a refusal"),
-        (
-            "at = \"/error/code\"\ntype = \"string\"\nvalues = [\"invalid\", \"too_long\"]\n",
-            "",
-            "a proxy can send too",
-        ),
-        ("means = \"not_applied\"", "means = \"maybe\"", "no such meaning"),
-        ("status = [503]", "status = [502]", "409 and 503 alone"),
-        (
-            "text = \"Filed {{ external_id }}.\"",
-            "text = \"{{ args.subject }}\"",
-            "no `args.subject` in a result",
-        ),
-        // Lookups.
-        ("next = \"/next\"\nmax_pages = 5\n", "", "every page was seen"),
-        ("next = \"/next\"", "next = \"/next\"\ncomplete = true", "every page was seen"),
-        (
-            "[connector.desk.lookup]\nmethod = \"GET\"",
-            "[connector.desk.lookup]\nmethod = \"POST\"",
-            "safe = true",
-        ),
-        (
-            "contains = \"{{ marker }}\"",
-            "contains = \"{{ args.subject }}\"",
-            "does not put into the effect",
-        ),
-        ("{{ args.subject }} [{{ marker }}]", "{{ args.subject }}", "does not put into the effect"),
-        ("https://desk.test/v1/tickets?q", "https://other.test/v1/tickets?q", "another host"),
-        // Names.
-        ("tool = \"file_ticket\"", "tool = \"create_issue\"", "a tool of our own"),
-        ("tool = \"file_ticket\"", "tool = \"a b\"", "A-Z, a-z"),
-        ("tool = \"file_ticket\"", "tool = \"submit_support_ticket\"", "arguments of its own"),
-        ("description = \"Files a ticket.\"\n", "", "description: this is missing"),
-        ("wait = ", "wiat = ", "use wait"),
-        ("max_pages", "max_page", "use max_pages"),
-        ("queue = { type", "operation_id = { type", "`operation_id` is an argument of every"),
-        (
-            "{ type = \"boolean\" }",
-            "{ \"$ref\" = \"https://x.test/s\" }",
-            "nothing is ever fetched",
-        ),
-        ("{ type = \"boolean\" }", "{ type = \"bool\" }", "no JSON Schema"),
-        ("[connector.desk]", "[connector.Desk]", "cannot name a target"),
-        (
-            "[connector.desk.output]",
-            "[other]\n[connector.desk.output]",
-            "[connector.NAME] tables alone",
-        ),
-    ];
-    for (from, to, words) in cases {
+    for (from, to, words) in MISTAKES {
         assert!(GOOD.contains(from), "{from} is not in the connector");
         let error = read(&GOOD.replacen(from, to, 1)).expect_err(to);
         let found = words.split('|').all(|part| error.contains(part.trim_start_matches("desk.")));

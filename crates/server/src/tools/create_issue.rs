@@ -1,7 +1,8 @@
 //! `create_issue`: the built-in multi-round tool. Round one asks for the body and hands out sealed
 //! state, writing nothing; the continuation writes record and issue in one transaction.
 
-use std::sync::Arc;
+use std::borrow::Cow;
+use std::sync::{Arc, LazyLock};
 
 use counterfoil_core::admission::{Admitted, Authority, Call};
 use counterfoil_core::fingerprint::Profile;
@@ -30,18 +31,20 @@ pub const NAME: &str = "create_issue";
 const VERSION: &str = "1";
 const ARGUMENTS: [&str; 4] = ["operation_id", "title", "mode", "body"];
 const BINDING: StateBinding = StateBinding { method: "tools/call" };
+/// What a call without arguments brings.
+static NO_ARGUMENTS: LazyLock<Value> = LazyLock::new(|| Value::Object(Object::default()));
 /// How often an older client is asked again for an answer that cannot be used.
 const LEGACY_ROUNDS: usize = 3;
 
 /// One call, read.
 #[derive(Debug)]
-struct Request {
+struct Request<'a> {
     operation_id: OperationId,
     title: String,
     mode: Mode,
     body: Option<String>,
     /// As given, with the operation ID in it whichever way it came.
-    arguments: Value,
+    arguments: Cow<'a, Value>,
     /// The same without the operation ID.
     call_arguments: Value,
 }
@@ -60,7 +63,7 @@ pub async fn call(
     let plain = admit(engine, caller, &request, None, None, Authority::Present)?;
     match (raw.request_state(), raw.input_responses()) {
         (None | Some(Value::Null), None | Some(Value::Null)) => {
-            start(engine, caller, &request, &plain, client).await
+            start(engine, caller, &request, plain, client).await
         }
         (Some(Value::String(state)), answers) => {
             let authority = engine
@@ -83,14 +86,14 @@ struct Continuation<'a> {
 async fn start(
     engine: &Arc<Engine>,
     caller: &Caller,
-    request: &Request,
-    plain: &Admitted,
+    request: &Request<'_>,
+    plain: Admitted,
     client: &ClientSide<'_>,
 ) -> Result<CallToolResponse, CallError> {
     if let Some(body) = &request.body {
-        return execute(engine, request, body, plain.clone(), client).await;
+        return execute(engine, request, body, plain, client).await;
     }
-    if let FirstRound::Settled(settled) = engine.first_round(plain).await? {
+    if let FirstRound::Settled(settled) = engine.first_round(&plain).await? {
         return Ok(reply::settled(&settled).into());
     }
     if client.is_modern() {
@@ -98,7 +101,7 @@ async fn start(
             return Err(CallError::Protocol(needs_form_elicitation()));
         }
         let state = engine
-            .issue_state(plain, BINDING)
+            .issue_state(&plain, BINDING)
             .map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
         return Ok(ask(request, state).into());
     }
@@ -119,7 +122,7 @@ async fn start(
 async fn resume(
     engine: &Arc<Engine>,
     caller: &Caller,
-    request: &Request,
+    request: &Request<'_>,
     continuation: &Continuation<'_>,
     answers: Option<&Value>,
     client: &ClientSide<'_>,
@@ -153,7 +156,7 @@ async fn resume(
 
 async fn execute(
     engine: &Arc<Engine>,
-    request: &Request,
+    request: &Request<'_>,
     body: &str,
     admitted: Admitted,
     client: &ClientSide<'_>,
@@ -169,9 +172,8 @@ async fn execute(
     Ok(reply::settled(&settled).into())
 }
 
-fn read(raw: &RawCall) -> Result<Request, Refusal> {
-    let empty = Value::Object(Object::default());
-    let value = raw.arguments().unwrap_or(&empty);
+fn read(raw: &RawCall) -> Result<Request<'_>, Refusal> {
+    let value = raw.arguments().unwrap_or(&NO_ARGUMENTS);
     let arguments = Arguments::read(NAME, &ARGUMENTS, value, raw.meta())?;
     let operation_id = arguments.operation_id(raw.meta())?;
     let named = |refusal: Refusal| refusal.for_operation(&operation_id);
@@ -189,27 +191,40 @@ fn read(raw: &RawCall) -> Result<Request, Refusal> {
 }
 
 /// The arguments without the operation ID, and with it.
-fn with_and_without_id(value: &Value, operation_id: &OperationId) -> (Value, Value) {
+fn with_and_without_id<'a>(
+    value: &'a Value,
+    operation_id: &OperationId,
+) -> (Value, Cow<'a, Value>) {
+    let id = operation_id.as_str();
     let mut object = value.as_object().cloned().unwrap_or_default();
-    object.remove("operation_id");
-    let without = Value::Object(object.clone());
-    object.insert("operation_id", Value::String(operation_id.as_str().to_owned()));
-    (without, Value::Object(object))
+    let with = match object.remove("operation_id") {
+        Some(Value::String(given)) if given == id => Cow::Borrowed(value),
+        _ => {
+            let mut with = value.as_object().cloned().unwrap_or_default();
+            with.insert("operation_id", id);
+            Cow::Owned(Value::Object(with))
+        }
+    };
+    (Value::Object(object), with)
 }
 
 fn admit(
     engine: &Engine,
     caller: &Caller,
-    request: &Request,
+    request: &Request<'_>,
     continuation_state: Option<&str>,
     input_responses: Option<&Value>,
     authority: Authority,
 ) -> Result<Admitted, Refusal> {
-    let name = "the tool's own name and version are valid";
+    static TOOL: LazyLock<(ToolId, ToolVersion)> = LazyLock::new(|| {
+        let valid = "the tool's own name and version are valid";
+        (ToolId::parse(NAME).expect(valid), ToolVersion::parse(VERSION).expect(valid))
+    });
+    let (tool_id, tool_version) = &*TOOL;
     engine.admit(&Call {
         caller,
-        tool_id: &ToolId::parse(NAME).expect(name),
-        tool_version: &ToolVersion::parse(VERSION).expect(name),
+        tool_id,
+        tool_version,
         profile: Profile::StrictV1,
         operation_id: &request.operation_id,
         arguments: &request.arguments,
@@ -234,7 +249,7 @@ fn accepted(body: &str) -> Value {
     object(vec![("body", object(vec![("action", text("accept")), ("content", content)]))])
 }
 
-fn ask(request: &Request, state: String) -> InputRequiredResult {
+fn ask(request: &Request<'_>, state: String) -> InputRequiredResult {
     let mut inputs = InputRequests::new();
     inputs.insert("body".into(), InputRequest::Elicitation(form(&request.title)));
     let mut result = InputRequiredResult::new(Some(inputs), Some(state));
@@ -248,7 +263,7 @@ fn ask(request: &Request, state: String) -> InputRequiredResult {
     result
 }
 
-async fn ask_legacy(request: &Request, client: &ClientSide<'_>) -> Result<Answer, Refusal> {
+async fn ask_legacy(request: &Request<'_>, client: &ClientSide<'_>) -> Result<Answer, Refusal> {
     if !client.can_fill_forms() {
         return Err(no_body(request, "this client cannot be asked for it"));
     }
@@ -263,11 +278,11 @@ async fn ask_legacy(request: &Request, client: &ClientSide<'_>) -> Result<Answer
     Ok(Answer::Unusable)
 }
 
-fn not_accepted(request: &Request, action: &'static str) -> CallToolResponse {
+fn not_accepted(request: &Request<'_>, action: &'static str) -> CallToolResponse {
     reply::not_accepted(request.operation_id.as_str(), action).into()
 }
 
-fn no_body(request: &Request, why: &str) -> Refusal {
+fn no_body(request: &Request<'_>, why: &str) -> Refusal {
     invalid(format!(
         "the issue needs a body and {why}; nothing was done: give it as the argument `body`"
     ))

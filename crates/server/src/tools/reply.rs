@@ -1,6 +1,8 @@
 //! The replies of our own tools: one shape for success, refusal and observation, rendered from the
 //! committed record or from the refusal and from nothing else.
 
+use std::sync::LazyLock;
+
 use counterfoil_core::delivery::Contract;
 use counterfoil_core::observation::{Observation, ObservedState, delivery_verdict, retry_after};
 use counterfoil_core::record::Resolution;
@@ -21,9 +23,12 @@ pub fn server_info() -> Implementation {
 /// The `_meta` that every own result carries.
 #[must_use]
 pub fn own_meta() -> MetaObject {
+    /// It is on every reply and never another.
+    static INFO: LazyLock<Value> = LazyLock::new(|| {
+        serde_json::to_value(server_info()).expect("an Implementation is plain JSON")
+    });
     let mut own = MetaObject::new();
-    let info = serde_json::to_value(server_info()).expect("an Implementation is plain JSON");
-    own.0.insert(meta::SERVER_INFO.into(), info);
+    own.0.insert(meta::SERVER_INFO.into(), INFO.clone());
     own
 }
 

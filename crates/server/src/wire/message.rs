@@ -5,8 +5,10 @@
 
 use counterfoil_core::json::{self, JsonError, JsonErrorKind, JsonLimits, Object, Value};
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientNotification, ClientRequest, ErrorCode, GetExtensions,
+    CallToolRequest, CallToolRequestParams, ClientJsonRpcMessage, ClientNotification,
+    ClientRequest, ErrorCode, GetExtensions,
 };
+use serde::Deserialize;
 
 use super::scan::Envelope;
 use super::{MAX_ID_BYTES, RawCall, WireId};
@@ -91,7 +93,7 @@ pub(super) fn read(frame: &[u8], limits: &JsonLimits) -> Result<Message, Fault> 
             ErrorCode::INVALID_REQUEST,
             format!("member id must be a string or an integer of at most {MAX_ID_BYTES} bytes"),
         )),
-        Some(Some(id)) => read_request(id, &method, params),
+        Some(Some(id)) => read_request(frame, id, &method, params),
     }
 }
 
@@ -137,11 +139,20 @@ fn read_notification(method: &str, params: Option<&Value>) -> Message {
     }
 }
 
-fn read_request(id: WireId, method: &str, params: Option<Value>) -> Result<Message, Fault> {
+fn read_request(
+    frame: &[u8],
+    id: WireId,
+    method: &str,
+    params: Option<Value>,
+) -> Result<Message, Fault> {
     if params.as_ref().is_some_and(|params| params.as_object().is_none()) {
         return Err(Fault::new(Some(id), ErrorCode::INVALID_PARAMS, "params must be an object"));
     }
-    let mut request = match serde_json::from_str(&sdk_text(method, params.as_ref())) {
+    let decoded = match method {
+        TOOL_CALL => decode_tool_call(frame, params.as_ref()),
+        _ => serde_json::from_str(&sdk_text(method, params.as_ref())),
+    };
+    let mut request = match decoded {
         // What fits no typed request decodes as a custom one, and would then be answered as if the
         // method did not exist.
         Ok(ClientRequest::CustomRequest(_)) if TYPED_METHODS.contains(&method) => {
@@ -152,6 +163,29 @@ fn read_request(id: WireId, method: &str, params: Option<Value>) -> Result<Messa
     };
     request.extensions_mut().insert(RawCall::new(id.clone(), params));
     Ok(Message::Request(Box::new(request), id))
+}
+
+/// Most of all requests, decoded as what it is: the SDK's own decoder tries every other request
+/// first, on a copy. What comes of a frame is the same; the reader has refused whatever two
+/// decoders could understand differently.
+fn decode_tool_call(frame: &[u8], tree: Option<&Value>) -> serde_json::Result<ClientRequest> {
+    #[derive(Deserialize)]
+    struct ToolCall {
+        params: CallToolRequestParams,
+    }
+    let ToolCall { mut params } = serde_json::from_slice(frame)?;
+    let members = tree.and_then(Value::as_object).into_iter().flat_map(Object::iter);
+    for (_, unknown) in members.filter(|(name, _)| !TOOL_CALL_MEMBERS.contains(name)) {
+        // A number there that is out of its range must not get as far as the SDK.
+        serde_json::from_str::<serde_json::Value>(&unknown.to_json())?;
+    }
+    let meta = params.meta.take();
+    let mut request = CallToolRequest::new(params);
+    // Where the SDK looks for it.
+    if let Some(meta) = meta {
+        request.extensions.insert(meta);
+    }
+    Ok(ClientRequest::CallToolRequest(request))
 }
 
 fn misfit(id: WireId, method: &str, params: Option<&Value>) -> Fault {
@@ -171,6 +205,11 @@ fn misfit(id: WireId, method: &str, params: Option<&Value>) -> Fault {
     };
     Fault::new(Some(id), ErrorCode::INVALID_PARAMS, message)
 }
+
+const TOOL_CALL: &str = "tools/call";
+/// The members of its params that the SDK has a type for.
+const TOOL_CALL_MEMBERS: [&str; 5] =
+    ["_meta", "name", "arguments", "inputResponses", "requestState"];
 
 /// What the SDK decodes: the method first, so that its untagged unions fail fast.
 fn sdk_text(method: &str, params: Option<&Value>) -> String {
@@ -202,6 +241,64 @@ pub(crate) const TYPED_METHODS: &[&str] = &[
     "tasks/cancel",
     "tasks/get",
     "tasks/update",
-    "tools/call",
+    TOOL_CALL,
     "tools/list",
 ];
+
+#[cfg(test)]
+mod tests {
+    use rmcp::model::RequestMetaObject;
+
+    use super::*;
+
+    #[test]
+    fn a_tool_call_is_decoded_as_the_sdk_decodes_it() {
+        // Promise: the short way gives what the SDK's own decoder gives, or fails where it does.
+        let shown = |decoded: serde_json::Result<ClientRequest>| match decoded {
+            Ok(ClientRequest::CallToolRequest(call)) => {
+                let meta = call.extensions.get::<RequestMetaObject>().cloned();
+                Some(format!("{:?} {meta:?}", call.params))
+            }
+            _ => None,
+        };
+        let deep =
+            format!(r#"{{"name":"t","arguments":{}1{}}}"#, "{\"a\":".repeat(120), "}".repeat(120));
+        let params = [
+            r#"{"name":"t"}"#,
+            r#"{"name":"t","arguments":null,"_meta":null,"requestState":null,"inputResponses":null}"#,
+            r#"{"name":"t","arguments":{"a":[1,-1,1.5,1e300,18446744073709551615,null,"\ud83d\ude00"]}}"#,
+            r#"{"name":"t","arguments":{"n":123456789012345678901234567890}}"#,
+            r#"{"name":"t","arguments":{"n":1e999}}"#,
+            r#"{"name":"t","other":{"n":1e999}}"#,
+            r#"{"name":"t","arguments":[]}"#,
+            r#"{"name":"t","arguments":{},"_meta":{"progressToken":7,"x":{"y":[]}}}"#,
+            r#"{"name":"t","_meta":[]}"#,
+            r#"{"name":"t","_meta":"x"}"#,
+            r#"{"name":"t","task":{"ttl":1},"further":1}"#,
+            r#"{"name":"t","requestState":"s","inputResponses":{"b":{"action":"accept","content":{"b":"x"}}}}"#,
+            r#"{"name":"t","requestState":7}"#,
+            r#"{"name":"t","inputResponses":{"b":7}}"#,
+            r#"{"name":"t","inputResponses":[]}"#,
+            r#"{"name":7}"#,
+            r#"{"arguments":{}}"#,
+            "{}",
+            &deep,
+        ];
+        let mut decoded_count = 0;
+        for params in params {
+            let frame = format!(
+                r#" {{"x":1e999,"id":1,"params":{params},"method":"tools\/call","jsonrpc":"2.0"}} "#
+            );
+            let by_sdk = format!(r#"{{"method":"tools/call","params":{params}}}"#);
+            let tree = json::parse(
+                params.as_bytes(),
+                &JsonLimits { max_depth: 200, ..Default::default() },
+            );
+            let short = shown(decode_tool_call(frame.as_bytes(), tree.as_ref().ok()));
+            decoded_count += usize::from(short.is_some());
+            assert_eq!(short, shown(serde_json::from_str(&by_sdk)), "{params}");
+        }
+        assert!((8..params.len()).contains(&decoded_count), "some are good, some are not");
+        assert!(decode_tool_call(br#"{"method":"tools/call","id":1}"#, None).is_err());
+    }
+}

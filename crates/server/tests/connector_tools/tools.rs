@@ -97,7 +97,7 @@ async fn arguments_outside_the_schema_are_refused_by_name() {
             "invalid_argument",
             "`depth`; did you mean `maxDepth`?",
         ),
-        (json!({"operation_id": "op-1"}), "invalid_argument", "\"title\" is a required property"),
+        (json!({"operation_id": "op-1"}), "invalid_argument", "is a required property"),
         (json!({"operation_id": "op-1", "title": ""}), "invalid_argument", "$.arguments.title"),
         (
             json!({"operation_id": "op-1", "title": "t", "maxDepth": "1"}),

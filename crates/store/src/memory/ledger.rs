@@ -298,10 +298,12 @@ impl Ledger {
     ) {
         for (kind, reason) in lines {
             let line = AuditLine::of_caller(&kept.record, kind, reason.as_deref());
-            let compensation = compensation_identity(&kept.record);
-            let of_compensation = matches!(*kind, COMPENSATED | COMPENSATION_FAILED);
-            let identity = if of_compensation { &compensation } else { line.identity };
-            self.write(&AuditLine { identity, ..line }, kept.record.key, now);
+            if matches!(*kind, COMPENSATED | COMPENSATION_FAILED) {
+                let identity = &compensation_identity(&kept.record);
+                self.write(&AuditLine { identity, ..line }, kept.record.key, now);
+            } else {
+                self.write(&line, kept.record.key, now);
+            }
         }
         self.operations.insert(kept.record.key, kept);
         self.rows.commit();

@@ -200,7 +200,8 @@ impl Ledger {
         let Some(item) = self.outbox.items.get(&begin.key) else { return Ok(Begun::NotHeld) };
         let record = &self.operations[&begin.key].record;
         let revoked = self.is_revoked(&record.tenant, &record.principal);
-        let Some(change) = steps::begin_send(&item.delivery, begin, revoked, now) else {
+        let is_paused = self.outbox.target(&item.delivery.target).paused.is_some();
+        let Some(change) = steps::begin_send(&item.delivery, begin, revoked, is_paused, now) else {
             return Ok(Begun::NotHeld);
         };
         self.take(&change, By::Worker, now)?;

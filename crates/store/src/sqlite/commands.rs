@@ -18,6 +18,7 @@ use super::effects::{self, SqliteEffects};
 use super::faults::{Fault, Kind, kind};
 use super::guard::Guard;
 use super::keys;
+use super::log::LogLength;
 use super::notes::CancelNote;
 use super::numbers::Numbers;
 use super::outbox;
@@ -42,6 +43,7 @@ pub(super) struct Session {
     pub(super) connection: Connection,
     pub(super) guard: Guard,
     pub(super) patience: Patience,
+    pub(super) log_length: LogLength,
     pub(super) tables: Arc<Tables>,
     pub(super) mark: Arc<SharedMark>,
     pub(super) path: PathBuf,
@@ -50,6 +52,8 @@ pub(super) struct Session {
     pub(super) targets_seen: Vec<outbox::Target>,
     /// The latest time that the present transaction was stamped with; `None` if it wrote nothing.
     pub(super) stamped: Option<Timestamp>,
+    /// The mark that the ledger had when the present transaction began.
+    pub(super) kept_mark: Timestamp,
     /// The space that is kept for settling is gone: no new work is begun.
     pub(super) no_room: bool,
 }
@@ -66,7 +70,7 @@ pub(super) enum Command {
     Purge(Due),
     ConfirmClock(String),
     BindKeys(Vec<KeyCheck>),
-    /// Writes what every fresh call writes besides its own.
+    /// Writes and commits something, to prove that it can be done.
     Probe,
     Outbox(outbox::Command),
 }
@@ -129,7 +133,7 @@ impl Session {
                 Err(Fault::Command(StoreError::Full { path: self.path.clone() }))
             }
             Command::Probe => {
-                self.stamp(self.mark.now());
+                self.move_mark(self.mark.now())?;
                 Ok(Done::Probed)
             }
         }
@@ -407,6 +411,15 @@ impl Session {
 
     pub(super) fn stamp(&mut self, now: Timestamp) {
         self.stamped = Some(self.stamped.map_or(now, |earlier| earlier.max(now)));
+    }
+
+    /// Moves the ledger's mark to `now`, and by a millisecond at least: SQLite writes nothing for a
+    /// value that is there already, and a proof that writes can be committed must write.
+    fn move_mark(&self, now: Timestamp) -> rusqlite::Result<()> {
+        self.connection
+            .prepare_cached("UPDATE ledger SET high_water_ms = max(high_water_ms + 1, ?1)")?
+            .execute([now.as_ms()])
+            .map(|_| ())
     }
 
     /// Runs one of the store's own statements that takes nothing and gives nothing.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
+use super::log::LOG_LIMIT_BYTES;
 use crate::error::OpenRefused;
 
 /// Marks a file as a Counterfoil ledger (SQLite's `application_id`): the bytes `CFol`.
@@ -15,9 +16,6 @@ pub(super) const APPLICATION_ID: i64 = 0x4346_6f6c;
 
 /// Older versions can lose commits when two connections checkpoint and restart a WAL at once.
 const OLDEST_SQLITE: (i32, &str) = (3_051_003, "3.51.3");
-
-/// Once the WAL has been written back it is cut to this size.
-pub(super) const WAL_LIMIT_BYTES: u64 = 64 * 1024 * 1024;
 
 const STATEMENT_COUNT: usize = 128;
 
@@ -74,7 +72,7 @@ pub(super) fn make_durable(connection: &Connection) -> rusqlite::Result<Result<(
         connection.pragma_update(None, "fullfsync", true)?;
         connection.pragma_update(None, "checkpoint_fullfsync", true)?;
     }
-    let limit = i64::try_from(WAL_LIMIT_BYTES).expect("64 MiB fits");
+    let limit = i64::try_from(LOG_LIMIT_BYTES).expect("64 MiB fits");
     connection.pragma_update_and_check(None, "journal_size_limit", limit, |_| Ok(()))?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
     Ok(Ok(()))

@@ -16,6 +16,7 @@ use super::create::create;
 use super::declared;
 use super::faults::{Kind, kind, store_error, words};
 use super::guard::{Guard, Whose};
+use super::log::LogLength;
 use super::migrations::{self, KNOWN_VERSION};
 use super::options::SqliteOptions;
 use crate::clock::SharedMark;
@@ -77,7 +78,8 @@ pub(super) fn open(options: &SqliteOptions, path: &Path) -> Result<Opened, Store
     patience.allow(Duration::ZERO);
     let mark = Arc::new(SharedMark::new(Arc::clone(&options.clock), row.high_water, row.horizon));
     let session =
-        new_session(connection, guard, patience, path.to_owned(), Arc::new(tables), mark, &row);
+        new_session(connection, guard, patience, path.to_owned(), Arc::new(tables), mark, &row)
+            .map_err(|error| opening.refuse(&error))?;
     Ok(Opened { session, row })
 }
 
@@ -96,7 +98,8 @@ pub(super) fn reopen(
     let row = opening.bring_up_to_date(&connection, Some(backend_id))?;
     let guard = Guard::install(&mut connection).map_err(|error| opening.refuse(&error))?;
     let (tables, mark) = (Arc::clone(tables), Arc::clone(mark));
-    Ok(new_session(connection, guard, patience, path.to_owned(), tables, mark, &row))
+    new_session(connection, guard, patience, path.to_owned(), tables, mark, &row)
+        .map_err(|error| opening.refuse(&error))
 }
 
 /// A connection for reading alone.
@@ -169,29 +172,37 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
+/// The pages that the writer keeps in memory, in KiB. Readers keep SQLite's default of 2 MiB.
+const WRITER_CACHE_KIB: i64 = 16 * 1024;
+
 fn new_session(
-    connection: Connection,
+    mut connection: Connection,
     guard: Guard,
     patience: Patience,
     path: PathBuf,
     tables: Arc<Tables>,
     mark: Arc<SharedMark>,
     row: &LedgerRow,
-) -> Session {
+) -> rusqlite::Result<Session> {
     mark.raise(row.high_water);
     mark.set_horizon(row.horizon);
-    Session {
+    // Negative: kibibytes. With less, IDs in random order read a page of their index for each.
+    connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
+    let log_length = LogLength::watch(&mut connection)?;
+    Ok(Session {
         connection,
         guard,
         patience,
+        log_length,
         tables,
         mark,
         path,
         numbers: super::numbers::Numbers::default(),
         targets_seen: Vec::new(),
         stamped: None,
+        kept_mark: row.high_water,
         no_room: false,
-    }
+    })
 }
 
 /// One opening of one file.

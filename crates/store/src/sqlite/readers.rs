@@ -18,6 +18,7 @@ use super::faults::{Fault, store_error};
 use super::key_usage::Counted;
 use super::keys::unknown;
 use super::list::{PAGE_UNITS, list};
+use super::log;
 use super::open::read_ledger_row;
 use super::outbox::Ask;
 use super::rows::{Found, find_by_id};
@@ -76,6 +77,10 @@ pub(super) enum Question {
         reply: Reply<Due>,
     },
     Outbox(Ask),
+    /// Not a question: the log is to be written back into the file.
+    WriteBack {
+        done: log::Done,
+    },
 }
 
 /// One reading thread's state.
@@ -102,6 +107,10 @@ impl ReadThread {
     // A caller that has gone wants no answer: the failed sends are no errors.
     fn answer(&self, question: Question) {
         match question {
+            Question::WriteBack { done } => {
+                log::write_back(&self.connection);
+                drop(done);
+            }
             Question::LookUp { tenant, operation_id, reply } => {
                 let _ = reply.send(self.in_snapshot(|c| self.look_up(c, &tenant, &operation_id)));
             }

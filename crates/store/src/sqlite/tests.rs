@@ -2,6 +2,7 @@
 //! whose result retention has taken.
 
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use counterfoil_core::admission::{Decision, LedgerTime, decide};
@@ -14,8 +15,9 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::commands::{Command, Done, Session};
-use super::connection::WAL_LIMIT_BYTES;
+use super::log::{self, Helper, LOG_LIMIT_BYTES};
 use super::open::{self, Opened};
+use super::readers::Question;
 use super::rows::{self, Found};
 use super::writer::{Job, Writer};
 use super::{SqliteStore, check};
@@ -299,12 +301,52 @@ fn the_log_is_cut_when_it_has_grown_large() {
         assert!(matches!(answer, Ok(Done::Answer(Answer::Fresh(_)))));
     }
     let large = log_bytes();
-    assert!(large > WAL_LIMIT_BYTES, "{large} bytes");
-    bed.writer.cut_log();
+    assert!(large > LOG_LIMIT_BYTES, "{large} bytes");
+    bed.writer.keep_log();
     assert_eq!(log_bytes(), large, "a reader still needs it");
     drop(reader);
-    bed.writer.checkpoint_after = Instant::now();
-    bed.writer.cut_log();
+    bed.writer.log.cut_after = Instant::now();
+    bed.writer.keep_log();
     assert_eq!(log_bytes(), 0);
     bed.fresh(&call("after"), &note("x"));
+}
+
+#[test]
+fn the_log_begins_anew_beside_a_busy_writer() {
+    // Promise: the log is written back by a reading connection, asked once at a time; then it
+    // begins anew and does not grow with every operation.
+    let mut bed = bed();
+    let path = bed.factory.options.path.clone();
+    let log_bytes = || std::fs::metadata(open::beside(&path, "-wal")).expect("a log").len();
+    let reader = open::reader(&path, Duration::ZERO).expect("opens");
+    let (questions, asked) = channel();
+    bed.writer.log.helper = Some(Helper::new(questions));
+    let big = probe(First::Result(MAX_RESULT_BYTES - 2));
+    bed.fresh(&call("op-1"), &big);
+    let once = log_bytes();
+    bed.writer.keep_log();
+    let Ok(Question::WriteBack { done }) = asked.try_recv() else { panic!("nobody was asked") };
+    bed.writer.keep_log();
+    assert!(asked.try_recv().is_err(), "asked while it was busy");
+    log::write_back(&reader);
+    drop(done);
+    bed.writer.keep_log();
+    bed.fresh(&call("op-2"), &big);
+    assert!(log_bytes() < once + once / 2, "{} bytes after {once}", log_bytes());
+}
+
+#[test]
+fn a_probe_writes_though_the_mark_is_there() {
+    // Promise: "a write would commit" is proved by a write, also within the millisecond whose mark
+    // the ledger has; a command that has nothing to write and meets that mark writes no page.
+    let mut bed = bed();
+    let path = bed.factory.options.path.clone();
+    let log_bytes = || std::fs::metadata(open::beside(&path, "-wal")).expect("a log").len();
+    bed.fresh(&call("op-1"), &note("x"));
+    let before = log_bytes();
+    let replayed = bed.run(vec![submit(&call("op-1"), &note("x"))]);
+    assert!(matches!(replayed[..], [Ok(Done::Answer(Answer::Replayed(_)))]), "{replayed:?}");
+    assert_eq!(log_bytes(), before);
+    assert!(matches!(bed.run(vec![Command::Probe])[..], [Ok(Done::Probed)]));
+    assert!(log_bytes() > before, "a probe wrote nothing");
 }

@@ -11,9 +11,10 @@ use rusqlite::Error;
 use tokio::sync::oneshot;
 
 use super::commands::{Command, Done, Session};
-use super::connection::WAL_LIMIT_BYTES;
 use super::faults::{Fault, Kind, kind, store_error};
-use super::open::{beside, read_ledger_row, reopen};
+use super::gather::{BATCH_LIMIT, Last, first, gather};
+use super::log::{Helper, LogKeeper};
+use super::open::{read_ledger_row, reopen};
 use super::pace::Pace;
 use super::recall::recall;
 use super::reserve::Reserve;
@@ -23,14 +24,6 @@ use crate::error::StoreError;
 use crate::tables::Tables;
 #[cfg(feature = "cut-points")]
 use crate::{contract::Answer, cut_point};
-
-/// At most this many commands share one transaction.
-const BATCH_LIMIT: usize = 256;
-
-/// A checkpoint that cuts the log waits at most this long for readers.
-const CHECKPOINT_WAIT: Duration = Duration::from_millis(50);
-/// And is not tried again before this time has passed.
-const CHECKPOINT_PAUSE: Duration = Duration::from_secs(1);
 
 /// A command and whoever waits for its answer.
 #[derive(Debug)]
@@ -85,7 +78,7 @@ pub(super) struct Writer {
     mark: Arc<SharedMark>,
     path: std::path::PathBuf,
     counts: Arc<Counts>,
-    pub(super) checkpoint_after: Instant,
+    pub(super) log: LogKeeper,
 }
 
 impl Writer {
@@ -100,7 +93,7 @@ impl Writer {
             mark: Arc::clone(&session.mark),
             path: session.path.clone(),
             counts: Arc::default(),
-            checkpoint_after: Instant::now(),
+            log: LogKeeper::new(),
             session: Some(session),
         }
     }
@@ -111,19 +104,29 @@ impl Writer {
     }
 
     /// Works until every sender is gone and the queue is empty.
-    pub(super) fn run(&mut self, queue: &Receiver<Job>) {
-        let mut batch = Vec::new();
-        while let Ok(first) = queue.recv() {
-            self.pace.before_batch();
-            batch.push(first);
-            while batch.len() < BATCH_LIMIT
-                && let Ok(job) = queue.try_recv()
-            {
-                batch.push(job);
+    pub(super) fn run(&mut self, queue: &Receiver<Job>, helper: Helper) {
+        self.log.helper = Some(helper);
+        self.work_off(queue);
+        // The readers end when nobody can ask them any more.
+        self.log.helper = None;
+    }
+
+    fn work_off(&mut self, queue: &Receiver<Job>) {
+        let mut batch = Vec::with_capacity(BATCH_LIMIT);
+        let mut last = Last::default();
+        loop {
+            gather(queue, &mut batch, last);
+            if batch.is_empty() {
+                let Some(first) = first(queue) else { return };
+                batch.push(first);
+                gather(queue, &mut batch, Last::default());
             }
+            self.pace.before_batch();
+            let (command_count, begun) = (batch.len(), Instant::now());
             self.run_batch(&mut batch);
+            last = Last { command_count, took: begun.elapsed() };
             self.pace.after_batch();
-            self.cut_log();
+            self.keep_log();
         }
     }
 
@@ -268,21 +271,10 @@ impl Writer {
         }
     }
 
-    /// Writes the log back and cuts it once it is large. Readers may prevent it for a while.
-    pub(super) fn cut_log(&mut self) {
-        let Some(session) = &self.session else { return };
-        let length = std::fs::metadata(beside(&self.path, "-wal")).map_or(0, |log| log.len());
-        if length <= WAL_LIMIT_BYTES || Instant::now() < self.checkpoint_after {
-            return;
-        }
-        self.checkpoint_after = Instant::now() + CHECKPOINT_PAUSE;
-        session.patience.allow(CHECKPOINT_WAIT);
-        let outcome =
-            session.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
-        session.patience.allow(Duration::ZERO);
-        let _ = session.patience.take_waited();
-        if let Err(error) = outcome {
-            tracing::warn!(%error, "the ledger's log could not be written back yet");
+    /// Writes the log back and cuts it when it is time.
+    pub(super) fn keep_log(&mut self) {
+        if let Some(session) = &self.session {
+            self.log.keep(session);
         }
     }
 }
@@ -300,6 +292,7 @@ impl Session {
             Ok(Ok(row)) => {
                 self.mark.set_horizon(row.horizon);
                 self.mark.raise(row.high_water);
+                self.kept_mark = row.high_water;
                 Ok(())
             }
             Ok(Err(cause)) => {
@@ -333,13 +326,17 @@ impl Session {
         self.connection.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))
     }
 
-    /// Keeps the latest time that this transaction was stamped with as the ledger's mark.
+    /// Keeps the latest time that this transaction was stamped with as the ledger's mark, unless
+    /// the ledger has it already: a millisecond has many transactions.
     fn seal(&self) -> rusqlite::Result<()> {
-        let Some(stamped) = self.stamped else { return Ok(()) };
-        self.connection
-            .prepare_cached("UPDATE ledger SET high_water_ms = max(high_water_ms, ?1)")?
-            .execute([stamped.as_ms()])
-            .map(|_| ())
+        match self.stamped {
+            Some(stamped) if stamped > self.kept_mark => self
+                .connection
+                .prepare_cached("UPDATE ledger SET high_water_ms = max(high_water_ms, ?1)")?
+                .execute([stamped.as_ms()])
+                .map(|_| ()),
+            _ => Ok(()),
+        }
     }
 
     fn explain(&self, fault: Fault) -> StoreError {

@@ -1,6 +1,6 @@
 //! The last look before the first byte, and what attempts and searches came to.
 
-use counterfoil_core::delivery::{Change, Event, ParkReason, State, step};
+use counterfoil_core::delivery::{Change, ParkReason, State};
 use counterfoil_core::time::Timestamp;
 
 use super::change::{By, Taken};
@@ -63,11 +63,7 @@ impl Session {
         // A target that cannot be read is sent nothing.
         let is_paused =
             self.sound_target(item.target_no)?.is_none_or(|target| target.state.paused.is_some());
-        if is_paused && against.is_none() && item.delivery.state == State::Leased {
-            let by = (begin.boot, begin.fence);
-            return Ok(step(&item.delivery, Event::HandBack { by }, now).ok());
-        }
-        Ok(steps::begin_send(&item.delivery, begin, against, now))
+        Ok(steps::begin_send(&item.delivery, begin, against, is_paused, now))
     }
 
     /// Nothing is sent for an operation that cannot be read.

@@ -93,6 +93,25 @@ pub async fn a_pause_stops_everything_and_a_resume_tries_at_once<F: OutboxFactor
     assert!(desk.one().await.delivery.lease.is_some_and(|lease| lease.probe));
 }
 
+pub async fn a_pause_holds_for_what_a_worker_has_already<F: OutboxFactory>() {
+    // Promise: after an operator's pause no request begins; what is held goes back and lost nothing,
+    // and what has begun is believed.
+    let desk = Desk::<F>::new();
+    let held = desk.fresh("held", KEY).await;
+    let begun = desk.fresh("begun", KEY).await;
+    let items = desk.claim(2).await.items;
+    assert_eq!(desk.begin(&items[1]).await, Begun::Send);
+    desk.tell_target(TargetAction::Pause).await;
+    assert_eq!(desk.begin(&items[0]).await, Begun::Withheld(None));
+    let item = desk.item(held).await;
+    assert_eq!((item.state, item.attempts_count, item.lease), (State::Queued, 0, None));
+    desk.report(&items[1], Happened::Sent(applied())).await;
+    desk.check(begun, State::Delivered, operation::State::Applied).await;
+    desk.tell_target(TargetAction::Resume).await;
+    desk.attempt(applied()).await;
+    desk.check(held, State::Delivered, operation::State::Applied).await;
+}
+
 pub async fn a_target_that_nobody_knows_yet_can_be_paused<F: OutboxFactory>() {
     // Promise: an operator can stop a target before its first item comes, and sees it in the list.
     let desk = Desk::<F>::new();
