@@ -5,8 +5,11 @@ use std::collections::BTreeMap;
 use std::process::Stdio;
 use std::time::Duration;
 
-use rmcp::model::{CallToolRequestParams, CallToolResponse, CallToolResult, ProtocolVersion, Tool};
-use rmcp::service::RunningService;
+use rmcp::model::{
+    CallToolRequest, CallToolRequestParams, CallToolResponse, CallToolResult, MetaObject,
+    ProtocolVersion, RequestMetaObject, Tool,
+};
+use rmcp::service::{PeerRequestOptions, RequestHandle, RunningService};
 use rmcp::{ClientLifecycleMode, ClientServiceExt, RoleClient};
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
@@ -51,8 +54,17 @@ impl Session {
 
     /// Calls a tool; its result must be what the tool's schema says.
     pub(crate) async fn call(&self, tool: &str, arguments: Value) -> Answer {
-        let arguments = arguments.as_object().expect("an object").clone();
-        let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
+        self.call_with(tool, arguments, None).await
+    }
+
+    /// The same, with an operation ID in `_meta`.
+    pub(crate) async fn call_with(&self, tool: &str, arguments: Value, id: Option<&str>) -> Answer {
+        let mut params = params(tool, &arguments);
+        if let Some(id) = id {
+            let mut meta = MetaObject::new();
+            meta.0.insert("io.counterfoil/operationId".into(), id.into());
+            params.meta = Some(RequestMetaObject(meta));
+        }
         let called = tokio::time::timeout(WATCHDOG, self.service.call_tool_once(params)).await;
         match called.expect("an answer").expect("a result") {
             CallToolResponse::Complete(result) => {
@@ -61,6 +73,13 @@ impl Session {
             }
             other => panic!("not complete: {other:?}"),
         }
+    }
+
+    /// Sends a call whose answer nobody waits for.
+    pub(crate) async fn begin(&self, tool: &str, arguments: Value) -> RequestHandle<RoleClient> {
+        let request = CallToolRequest::new(params(tool, &arguments)).into();
+        let options = PeerRequestOptions::no_options();
+        self.service.send_cancellable_request(request, options).await.expect("sent")
     }
 
     /// The status of an operation.
@@ -98,6 +117,11 @@ impl Session {
     pub(crate) async fn kill(mut self) {
         self.child.kill().await.expect("killed");
     }
+}
+
+fn params(tool: &str, arguments: &Value) -> CallToolRequestParams {
+    let arguments = arguments.as_object().expect("an object").clone();
+    CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments)
 }
 
 pub(crate) struct Answer(pub(crate) CallToolResult);

@@ -85,7 +85,7 @@ async fn a_result_that_takes_longer_is_pending_and_then_there() {
 #[tokio::test]
 async fn arguments_outside_the_schema_are_refused_by_name() {
     // Promise: a misspelt argument is refused, naming it and the known one; a number that cannot be
-    // kept exactly is refused; the ID may come in `_meta`; nothing is written for any of it.
+    // kept exactly is refused; nothing is written for any of it.
     let desk = Desk::open(Mode::Up);
     let world = World::new(desk.address, BUGS);
     let session = Session::start(&world, "alice", &[]).await;
@@ -97,7 +97,7 @@ async fn arguments_outside_the_schema_are_refused_by_name() {
             "invalid_argument",
             "`depth`; did you mean `maxDepth`?",
         ),
-        (json!({"operation_id": "op-1"}), "invalid_argument", "\"title\" is a required property"),
+        (json!({"operation_id": "op-1"}), "invalid_argument", "is a required property"),
         (json!({"operation_id": "op-1", "title": ""}), "invalid_argument", "$.arguments.title"),
         (
             json!({"operation_id": "op-1", "title": "t", "maxDepth": "1"}),
@@ -124,6 +124,59 @@ async fn arguments_outside_the_schema_are_refused_by_name() {
     assert_eq!(session.status("op-1").await["detail"], "no_record");
     session.close().await;
     assert_eq!(desk.keys(), []);
+}
+
+#[tokio::test]
+async fn one_identity_comes_by_either_way() {
+    // Promise: the ID may come as the tool's argument or in `_meta`; both name one effect, and two
+    // that differ are refused.
+    let desk = Desk::open(Mode::Up);
+    let world = World::new(desk.address, &format!("{TICKETS}{BUGS}"));
+    let session = Session::start(&world, "alice", &[]).await;
+    let texts = json!({ "subject": "s", "description": "d" });
+    let cases = [
+        ("file_bug", "operation_id", json!({ "title": "t" })),
+        ("submit_support_ticket", "idempotency_key", texts),
+    ];
+    for (tool, field, arguments) in cases {
+        let id = format!("of-{tool}");
+        let first = session.call_with(tool, arguments.clone(), Some(&id)).await;
+        assert_eq!((&first.operation()["operationId"], first.is_error()), (&json!(id), false));
+        let mut named = arguments.clone();
+        named[field] = json!(id);
+        for in_meta in [None, Some(&*id)] {
+            let again = session.call_with(tool, named.clone(), in_meta).await;
+            assert_eq!(again.operation()["replayed"], true, "{tool}");
+        }
+        let refused = session.call_with(tool, named, Some("other")).await;
+        assert_eq!(refused.code(), "invalid_argument");
+        assert!(refused.text().contains("differ"), "{}", refused.text());
+    }
+    session.close().await;
+}
+
+#[tokio::test]
+async fn a_call_that_is_taken_back_is_noted_and_not_undone() {
+    // Promise: a client that cancels while its tool waits changes nothing: the wish is on record,
+    // and the delivery goes on and is found by asking.
+    let desk = Desk::open(Mode::Hold);
+    let world = World::new(desk.address, BUGS);
+    let session = Session::start(&world, "alice", &[]).await;
+    let waiting = session.begin("file_bug", bug("op-1")).await;
+    let by_id = json!({ "operation_id": "op-1" });
+    let has = |kind: &'static str| {
+        move |body: &Value| {
+            let events = body["events"].as_array().expect("a list");
+            events.iter().any(|event| event["kind"] == kind)
+        }
+    };
+    session.until("get_operation_audit", by_id.clone(), has("attempt_started")).await;
+    waiting.cancel(None).await.expect("sent");
+    session.until("get_operation_audit", by_id.clone(), has("cancel_requested")).await;
+    desk.set(Mode::Up);
+    session.until("get_operation_status", by_id, |body| body["state"] == "applied").await;
+    assert_eq!(desk.effects(), 1);
+    session.close().await;
 }
 
 #[tokio::test]
