@@ -20,7 +20,7 @@ fn with(mut base: Value, name: &str, value: Value) -> Value {
 
 async fn kinds(session: &Session, id: &str) -> Vec<String> {
     let told = session.call("get_operation_audit", json!({ "operation_id": id })).await;
-    assert!(!told.0.meta.is_none());
+    assert!(told.0.meta.is_some());
     let body = told.body();
     let events = body["events"].as_array().expect("a list");
     events.iter().map(|event| event["kind"].as_str().expect("a word").to_owned()).collect()
