@@ -5,7 +5,6 @@
 mod command;
 mod desk;
 #[path = "../front/mod.rs"]
-#[allow(dead_code, reason = "each test program uses its part of this")]
 mod front;
 mod over_http;
 mod session;
