@@ -6,8 +6,8 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -57,15 +57,18 @@ fn free_port() -> u16 {
 fn run(command: &mut Command) {
     let output = command.stdin(Stdio::null()).output().expect("it starts");
     let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {told}{}", String::from_utf8_lossy(&output.stdout));
+    assert!(
+        output.status.success(),
+        "{command:?}: {told}{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
 }
 
 /// Whom the server becomes when it is started as root, which it refuses to stay: nobody, if nobody
 /// can read the programs' folder.
 fn user_for(programs: &Path) -> &'static str {
-    let is_open = |folder: &Path| {
-        fs::metadata(folder).is_ok_and(|it| it.permissions().mode() & 0o001 != 0)
-    };
+    let is_open =
+        |folder: &Path| fs::metadata(folder).is_ok_and(|it| it.permissions().mode() & 0o001 != 0);
     let real = fs::canonicalize(programs).expect("it is there");
     if real.ancestors().all(is_open) { "nobody" } else { "root" }
 }
@@ -91,7 +94,7 @@ impl Roundup {
         let user = ["username=counterfoil", &password, "address=c@example.test", "roles=User"];
         run(admin().args(["create", "user"]).args(user));
         let user = user_for(programs);
-        if fs::metadata(&home).expect("there").permissions().mode() != 0 && is_root() {
+        if is_root() {
             run(Command::new("chown").arg("-R").arg(user).arg(&home));
         }
         let port = free_port();
@@ -225,9 +228,8 @@ fn connector(proxy: u16) -> String {
         ("Origin = \"https://tracker.example.test\"", format!("Origin = \"{origin}\"")),
         ("https://tracker.example.test", format!("{origin}/t")),
         ("# allow_networks", "allow_networks".to_owned()),
-        ("\ntimeout = \"30s\"", "\ntimeout = \"4s\"".to_owned()),
-        ("connect_timeout = \"5s\"", "connect_timeout = \"4s\"".to_owned()),
-        ("absence_after = \"90s\"", "absence_after = \"4s\"".to_owned()),
+        ("\ntimeout = \"30s\"", "\ntimeout = \"6s\"".to_owned()),
+        ("absence_after = \"90s\"", "absence_after = \"6s\"".to_owned()),
         ("backoff_base = \"2s\"", "backoff_base = \"50ms\"".to_owned()),
         ("backoff_cap = \"5m\"", "backoff_cap = \"1s\"".to_owned()),
         ("max_attempts = 10", "max_attempts = 50".to_owned()),

@@ -37,7 +37,7 @@ async fn a_message_is_posted_to_the_secret_address_and_cannot_mention_anybody() 
     let view = world.settle(key).await;
     assert_eq!(view.delivery.state, State::Delivered, "{:?}", view.delivery);
     let seen = service.shelf().seen[0].clone();
-    assert_eq!((seen.method.as_str(), seen.path), ("POST", format!("/services/{PATH}")));
+    assert_eq!((&*seen.method, &*seen.path), ("POST", &*format!("/services/{PATH}")));
     assert_eq!(seen.header("content-type"), "application/json");
     assert_eq!(seen.body, r#"{"text":"&lt;!channel&gt; R&amp;D"}"#);
     let bytes = world.bytes();

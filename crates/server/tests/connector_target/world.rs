@@ -12,7 +12,7 @@ use counterfoil_core::admission::{Authority, Call};
 use counterfoil_core::delivery::{State, TargetIdentity, TargetName};
 use counterfoil_core::fingerprint::{KeyId, KeyRing, Profile, SecretKey};
 use counterfoil_core::identity::{Caller, OperationId, OperationKey, Principal, Tenant};
-use counterfoil_core::json::{JsonLimits, Value, parse};
+use counterfoil_core::json::{JsonLimits, parse};
 use counterfoil_core::time::{Lifetimes, Timestamp};
 use counterfoil_engine::{CancellationToken, Deliverer, DelivererOptions, Engine};
 use counterfoil_store::outbox::{Accepted, Action, DeliveryView, Directed, Order, Which};
