@@ -50,7 +50,7 @@ pub struct TargetLimits {
     pub concurrency_count: usize,
     /// Requests begun per second; `None` does not limit.
     pub rate_per_s: Option<f64>,
-    /// From the first byte of a request to the last of its answer.
+    /// From the begin of a connection to the last byte of an answer.
     pub send_limit: Duration,
     /// Failures of the destination in a row that open its circuit breaker; 0 for no breaker.
     pub breaker_failures_count: u32,

@@ -52,7 +52,7 @@ pub(super) async fn run(
     claimed: Asked,
 ) {
     let boot = desk.engine.boot();
-    let mut to_send = Vec::new();
+    let (mut good, mut broken) = (Vec::new(), Vec::new());
     for item in items {
         let (work, is_probe) = (item.work, item.delivery.lease.is_some_and(|lease| lease.probe));
         let held = Held::new(&lane, boot, slots.take_one(), item);
@@ -61,23 +61,18 @@ pub(super) async fn run(
         if desk.stopping.is_cancelled() || (lane.is_open() && !is_probe) {
             continue;
         }
-        match work {
-            Work::LookUp => {
+        // A search as another account, or elsewhere, would miss what is there.
+        let request = held.request();
+        match (work, guarded_call(|| lane.target.check(&request, held.is_maybe_sent()))) {
+            (_, Ok(Err(reason))) => held.report(Happened::Blocked(reason)),
+            (Work::Send, Ok(Ok(()))) => good.push(held),
+            (Work::Send, Err(_)) => broken.push(held),
+            (Work::LookUp, _) => {
                 desk.tasks.spawn(look_up(Arc::clone(&desk), held, claimed));
             }
-            Work::Send => to_send.push(held),
         }
     }
     drop(slots);
-    let (mut good, mut broken) = (Vec::new(), Vec::new());
-    for held in to_send {
-        let request = held.request();
-        match guarded_call(|| lane.target.check(&request, held.is_maybe_sent())) {
-            Ok(Ok(())) => good.push(held),
-            Ok(Err(reason)) => held.report(Happened::Blocked(reason)),
-            Err(_) => broken.push(held),
-        }
-    }
     let (good_count, begun) = (good.len(), Asked::now(&desk, &lane));
     good.append(&mut broken);
     for (at, held) in begin_send(&lane, &desk, good, begun).await {

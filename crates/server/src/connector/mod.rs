@@ -8,6 +8,7 @@ mod form;
 mod freeze;
 mod frozen;
 mod header;
+mod link;
 mod load;
 mod network;
 mod pointer;

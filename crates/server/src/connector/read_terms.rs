@@ -137,7 +137,8 @@ pub(super) fn limits(form: &Form<'_>, timeouts: Timeouts) -> Option<TargetLimits
     let standard = TargetLimits {
         concurrency_count: 8,
         rate_per_s: None,
-        send_limit: timeouts.total,
+        // The connection is made inside the lease too.
+        send_limit: timeouts.connect + timeouts.total,
         breaker_failures_count: 5,
         breaker_open: (Duration::from_secs(5), Duration::from_secs(300)),
     };

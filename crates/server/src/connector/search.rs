@@ -11,7 +11,7 @@ use http::HeaderMap;
 
 use super::rules::{Compare, LookupRules, Matching, Pages};
 use super::target::{HttpTarget, body_of, is_of_origin, pause_asked_for};
-use super::{FrozenCall, FrozenLookup, FrozenRequest, Pointer};
+use super::{FrozenCall, FrozenLookup, FrozenRequest, Pointer, link};
 use crate::outbound::{Answer, Fetched};
 
 impl HttpTarget {
@@ -30,6 +30,11 @@ impl HttpTarget {
         };
         if !is_of_origin(&lookup.request.url, self.connector.origin()) {
             return open("the stored search goes to another origin than the connector's");
+        }
+        // What another account does not see is not absent.
+        let account = self.connector.credential.as_ref().map(|credential| &*credential.account);
+        if frozen.account.as_deref() != account {
+            return open("the connector's account is another than the one that sent the request");
         }
         let needs_credential = frozen.account.is_some();
         match &rules.matching {
@@ -81,7 +86,7 @@ impl HttpTarget {
             let (_, Some(json)) = body_of(&answer) else {
                 return Err(open("the search's answer is no JSON"));
             };
-            for item in wanted.in_page(&json).ok_or_else(|| open("the answer has no list"))? {
+            for item in wanted.in_page(&json)? {
                 // A list that grows between two pages shows an element on both.
                 let evidence = rules.evidence(self.connector.name.as_str(), Some(item));
                 let id = evidence.and_then(|evidence| evidence.external_id);
@@ -124,7 +129,7 @@ impl HttpTarget {
         let request = self.with_credential(call, needs_credential).map_err(|_| {
             open("the search cannot be sent: its credential or address is unusable")
         })?;
-        match self.client.fetch(request, deadline).await {
+        match self.client.fetch_read_only(request, deadline).await {
             Fetched::Answer(answer) => Ok(answer),
             Fetched::NotSent { words, .. } | Fetched::Lost { words } => {
                 Err(LookupEnd::Open { words, retry_after: None })
@@ -157,14 +162,22 @@ struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// The matches in a page; `None` if it has no list.
-    fn in_page<'v>(&self, page: &'v Value) -> Option<Vec<&'v Value>> {
-        let all = self.items.find(page)?.as_array()?;
-        let fits = |item: &&Value| {
-            let field = self.field.find(item).and_then(Value::as_str);
-            field.is_some_and(|field| self.compare.fits(field, self.expected))
-        };
-        Some(all.iter().filter(fits).collect())
+    /// The matches in a page. An element whose field is missing, or is no text, could be one: only
+    /// null says that there is no text.
+    fn in_page<'v>(&self, page: &'v Value) -> Result<Vec<&'v Value>, LookupEnd> {
+        let all = self.items.find(page).and_then(Value::as_array);
+        let all = all.ok_or_else(|| open("the answer has no list"))?;
+        let mut matches = Vec::new();
+        for item in all {
+            match self.field.find(item) {
+                Some(Value::String(field)) if self.compare.fits(field, self.expected) => {
+                    matches.push(item);
+                }
+                Some(Value::String(_) | Value::Null) => {}
+                _ => return Err(open("an element of the list lacks the text that is compared")),
+            }
+        }
+        Ok(matches)
     }
 }
 
@@ -177,27 +190,13 @@ fn next_at(place: &Pointer, page: &Value) -> Result<Option<String>, LookupEnd> {
     }
 }
 
-/// The target of the link with `rel="next"` (RFC 8288, section 3).
+/// The target of the link with `rel="next"` (RFC 8288, section 3). What cannot be read could be one.
 fn next_link(headers: &HeaderMap) -> Result<Option<String>, LookupEnd> {
     for value in headers.get_all(http::header::LINK) {
-        let text = value.to_str().map_err(|_| open("the Link header cannot be read"))?;
-        let mut rest = text;
-        while let Some(start) = rest.find('<') {
-            let after = &rest[start + 1..];
-            let Some(end) = after.find('>') else {
-                return Err(open("the Link header cannot be read"));
-            };
-            let (target, parameters) = (&after[..end], &after[end + 1..]);
-            let parameters = &parameters[..parameters.find(",").unwrap_or(parameters.len())];
-            let is_next = parameters.split(';').any(|parameter| {
-                let parameter = parameter.trim();
-                let relation = parameter.strip_prefix("rel=").unwrap_or_default();
-                relation.trim_matches('"').split(' ').any(|it| it.eq_ignore_ascii_case("next"))
-            });
-            if is_next {
-                return Ok(Some(target.to_owned()));
-            }
-            rest = &after[end + 1..];
+        let links = value.to_str().ok().and_then(link::read);
+        let links = links.ok_or_else(|| open("the Link header cannot be read"))?;
+        if let Some(next) = links.into_iter().find(link::Link::is_next) {
+            return Ok(Some(next.target.to_owned()));
         }
     }
     Ok(None)
@@ -231,7 +230,11 @@ mod tests {
                 Some("https://a/?p=3"),
             ),
             (r#"<https://a/?p=1>; rel="prev""#, None),
-            (r#"<https://a/?p=2>; REL=next"#, None),
+            (r#"<https://a/?p=2>; REL = next"#, Some("https://a/?p=2")),
+            (r#"<https://a/?p=2>; title="a, \"<b>\""; rel="next""#, Some("https://a/?p=2")),
+            (r#"<https://a/?p=2>; title="; rel=next""#, None),
+            (r#"<https://a/?p=2>; rel="last"; rel="next""#, None),
+            (r#", <https://a/?p=2;x=,>;rel=next;"#, Some("https://a/?p=2;x=,")),
             ("", None),
         ];
         for (value, expected) in cases {
@@ -240,8 +243,10 @@ mod tests {
             let found = next_link(&headers).expect("readable");
             assert_eq!(found.as_deref(), expected, "{value}");
         }
-        let mut headers = HeaderMap::new();
-        headers.insert(http::header::LINK, "<https://a".parse().expect("a value"));
-        next_link(&headers).expect_err("cut off");
+        for broken in ["<https://a", "https://a", "<a>; rel=\"next", "<a> rel=next", "<a>; =b"] {
+            let mut headers = HeaderMap::new();
+            headers.insert(http::header::LINK, broken.parse().expect("a value"));
+            next_link(&headers).expect_err(broken);
+        }
     }
 }

@@ -71,7 +71,7 @@ impl Outbound {
         }
         let no_tls = |cause: String| NoChannel {
             class: ErrorClass::Tls,
-            words: format!("no TLS with {}: {cause}", to.host),
+            words: format!("no TLS with {}: {}", to.host, shortened(&cause)),
         };
         let Some(tls) = &self.tls else { return Err(no_tls("no authority is trusted".into())) };
         let name = ServerName::try_from(to.host.clone()).map_err(|e| no_tls(e.to_string()))?;
@@ -113,6 +113,12 @@ impl Outbound {
         let cause = last.map_or_else(String::new, |error| error.to_string());
         Err(failed(ErrorClass::Connect, format!("no connection to {}: {cause}", to.host)))
     }
+}
+
+/// A certificate names as many names as its owner likes.
+fn shortened(cause: &str) -> String {
+    const MOST: usize = 200;
+    cause.chars().filter(|it| !it.is_control()).take(MOST).collect()
 }
 
 async fn shake_hands<S>(stream: S, to: &Endpoint) -> Result<Channel, NoChannel>

@@ -16,6 +16,22 @@ impl Outbound {
     /// Sends the request once and waits for its answer. Nothing leaves unless the whole time that
     /// a request may take is left before `deadline`; at `deadline` nothing is written any more.
     pub async fn fetch(&self, request: OutboundRequest, deadline: Instant) -> Fetched {
+        self.exchange(request, deadline, self.limits.total).await
+    }
+
+    /// As [`fetch`](Self::fetch) for a request without an effect: it is sent as long as any time is
+    /// left, and waits no longer than `deadline`.
+    pub async fn fetch_read_only(&self, request: OutboundRequest, deadline: Instant) -> Fetched {
+        self.exchange(request, deadline, Duration::from_millis(1)).await
+    }
+
+    async fn exchange(
+        &self,
+        request: OutboundRequest,
+        deadline: Instant,
+        least_left: Duration,
+    ) -> Fetched {
+        let until = (deadline, least_left);
         let Some(to) = Endpoint::of(&request.uri) else {
             return not_sent(ErrorClass::Local, "the URL names no http service".into());
         };
@@ -25,7 +41,7 @@ impl Outbound {
         };
         if let Some(keep) = self.limits.keep_idle {
             while let Some(channel) = self.pool.take(&to, keep) {
-                match self.send(channel, &to, message, deadline).await {
+                match self.send(channel, &to, message, until).await {
                     Sent::Fetched(fetched) => return fetched,
                     // The connection had closed: it gave the request back untouched.
                     Sent::Untouched(back) => message = back,
@@ -36,7 +52,7 @@ impl Outbound {
             Ok(channel) => channel,
             Err(NoChannel { class, words }) => return not_sent(class, words),
         };
-        match self.send(channel, &to, message, deadline).await {
+        match self.send(channel, &to, message, until).await {
             Sent::Fetched(fetched) => fetched,
             Sent::Untouched(_) => {
                 not_sent(ErrorClass::Connect, "the connection closed before it was used".into())
@@ -49,16 +65,16 @@ impl Outbound {
         mut channel: Channel,
         to: &Endpoint,
         message: Request<Full<Bytes>>,
-        deadline: Instant,
+        (deadline, least_left): (Instant, Duration),
     ) -> Sent {
         let total = self.limits.total;
         let now = Instant::now();
         // A process that was held up must not write when its lease is another's.
-        if deadline.saturating_duration_since(now) < total {
+        if deadline.saturating_duration_since(now) < least_left {
             let words = "too little of the lease was left to send it".into();
             return Sent::Fetched(not_sent(ErrorClass::Local, words));
         }
-        let end = now + total;
+        let end = deadline.min(now + total);
         let answered =
             tokio::time::timeout_at(end.into(), channel.sender.try_send_request(message));
         let response = match answered.await {
@@ -80,8 +96,8 @@ impl Outbound {
     }
 
     async fn read(&self, headers: &HeaderMap, mut body: Incoming, end: Instant) -> Body {
-        let encoding = headers.get(CONTENT_ENCODING);
-        if encoding.is_some_and(|encoding| encoding.as_bytes() != b"identity") {
+        let mut encodings = headers.get_all(CONTENT_ENCODING).iter();
+        if encodings.any(|it| !it.as_bytes().eq_ignore_ascii_case(b"identity")) {
             return Body::Unreadable("it came encoded, which was not asked for");
         }
         let most = self.limits.max_answer_bytes;

@@ -48,7 +48,7 @@ pub struct Outbound {
 }
 
 /// A request, with an absolute URL and every header but Host, Content-Length and Connection.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct OutboundRequest {
     /// The method.
     pub method: Method,
@@ -80,7 +80,6 @@ pub enum Fetched {
 }
 
 /// An answer.
-#[derive(Debug)]
 pub struct Answer {
     /// Its status.
     pub status: StatusCode,
@@ -109,6 +108,24 @@ impl Outbound {
         tls: Option<Arc<ClientConfig>>,
     ) -> Self {
         Self { limits, policy, tls, pool: pool::Pool::default() }
+    }
+}
+
+impl std::fmt::Debug for OutboundRequest {
+    /// Without content: the URL can end with a secret, and arguments may be secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OutboundRequest")
+            .field("method", &self.method)
+            .field("host", &self.uri.host())
+            .field("body_bytes", &self.body.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Answer {
+    /// Without content: a service may repeat what it was sent.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Answer").field("status", &self.status).finish_non_exhaustive()
     }
 }
 
