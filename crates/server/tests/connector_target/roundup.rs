@@ -170,13 +170,13 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Two of five connections are cut.
+    /// Three of ten connections are cut.
     fn cut(&self) -> Cut {
-        match self.next() % 20 {
-            0 | 1 => Cut::BeforeRequest,
-            2 | 3 => Cut::MidRequest,
-            4 | 5 => Cut::AfterRequest,
-            6 | 7 => Cut::MidResponse,
+        match self.next() % 40 {
+            0..=2 => Cut::BeforeRequest,
+            3..=5 => Cut::MidRequest,
+            6..=8 => Cut::AfterRequest,
+            9..=11 => Cut::MidResponse,
             _ => Cut::Nowhere,
         }
     }
@@ -228,8 +228,8 @@ fn connector(proxy: u16) -> String {
         ("Origin = \"https://tracker.example.test\"", format!("Origin = \"{origin}\"")),
         ("https://tracker.example.test", format!("{origin}/t")),
         ("# allow_networks", "allow_networks".to_owned()),
-        ("\ntimeout = \"30s\"", "\ntimeout = \"6s\"".to_owned()),
-        ("absence_after = \"90s\"", "absence_after = \"6s\"".to_owned()),
+        ("\ntimeout = \"30s\"", "\ntimeout = \"5s\"".to_owned()),
+        ("absence_after = \"90s\"", "absence_after = \"5s\"".to_owned()),
         ("backoff_base = \"2s\"", "backoff_base = \"50ms\"".to_owned()),
         ("backoff_cap = \"5m\"", "backoff_cap = \"1s\"".to_owned()),
         ("max_attempts = 10", "max_attempts = 50".to_owned()),
