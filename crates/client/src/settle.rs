@@ -190,7 +190,14 @@ impl Question {
                 return Next::Stop;
             }
         };
-        let moving = matches!(seen.detail, Detail::InProgress | Detail::FirstStepCommitted);
+        let moving = matches!(
+            seen.detail,
+            Detail::InProgress
+                | Detail::FirstStepCommitted
+                | Detail::Queued
+                | Detail::Leased
+                | Detail::Sending
+        );
         settled.belief = belief;
         settled.doubt = match belief.effect {
             Effect::Unknown => Some(doubt_of(seen.detail).into()),
@@ -236,6 +243,19 @@ const fn doubt_of(detail: Detail) -> &'static str {
         Detail::InProgress => "the operation is in progress, or was left unfinished",
         Detail::FirstStepCommitted => {
             "its first step is committed and the rest is not; an operator decides"
+        }
+        Detail::Queued | Detail::Leased | Detail::Sending => {
+            "it was accepted and is being delivered; its outcome is not known yet"
+        }
+        Detail::Parked => {
+            "it was accepted, and its delivery is held back until an operator puts something right"
+        }
+        Detail::DeadLetter => {
+            "its delivery was given up for now; an operator may have it sent again, or end it"
+        }
+        Detail::LateContradiction => {
+            "it was settled as not applied, and the target said later that it did it; an operator \
+             must look"
         }
         Detail::InDoubt => "it may have taken effect; only a lookup or an operator settles it",
         Detail::EffectMissing => "the ledger says applied, and the row that it names is gone",

@@ -172,6 +172,12 @@ fn check_detail(seen: &Observation, settled: bool) -> Result<(), NotBelieved> {
         Detail::NoRecord
         | Detail::InProgress
         | Detail::FirstStepCommitted
+        | Detail::Queued
+        | Detail::Leased
+        | Detail::Sending
+        | Detail::Parked
+        | Detail::DeadLetter
+        | Detail::LateContradiction
         | Detail::InDoubt
         | Detail::EffectMissing
         | Detail::Quarantined => false,

@@ -1,10 +1,13 @@
 //! An operation as it stands in a list: what the status would say of it, without the stored result.
 
+use crate::delivery::Delivery;
 use crate::identity::{OperationId, OperationKey, Principal, Tenant, ToolId, ToolVersion};
 use crate::limits::{DEFAULT_PAGE_COUNT, MAX_PAGE_COUNT};
-use crate::observation::{Detail, EffectSeen, ObservedState, retry_after, verdict};
+use crate::observation::{
+    Detail, EffectSeen, ObservedState, delivery_verdict, retry_after, verdict,
+};
 use crate::operation::State;
-use crate::record::Record;
+use crate::record::{Nature, Record};
 use crate::refusal::Retry;
 use crate::time::Timestamp;
 
@@ -23,6 +26,8 @@ pub struct Listed {
     pub tool_id: ToolId,
     /// The tool's version.
     pub tool_version: ToolVersion,
+    /// What kind of effect it has.
+    pub nature: Nature,
     /// Where it stands in the ledger; for operators.
     pub state: State,
     /// What its own principal is told.
@@ -43,7 +48,19 @@ impl Listed {
     /// From a record and what was seen, in the same snapshot, of the row that it names.
     #[must_use]
     pub fn of(record: Record, effect: EffectSeen) -> Self {
-        let (observed, detail) = verdict(&record, effect);
+        let verdict = verdict(&record, effect);
+        Self::with_verdict(record, verdict)
+    }
+
+    /// The same for an operation whose effect is delivered, with its delivery as it was in the same
+    /// snapshot.
+    #[must_use]
+    pub fn of_delivery(record: Record, item: &Delivery) -> Self {
+        let verdict = delivery_verdict(&record, item);
+        Self::with_verdict(record, verdict)
+    }
+
+    fn with_verdict(record: Record, (observed, detail): (ObservedState, Detail)) -> Self {
         Self {
             key: record.key,
             tenant: record.tenant,
@@ -51,6 +68,7 @@ impl Listed {
             principal: record.principal,
             tool_id: record.tool_id,
             tool_version: record.tool_version,
+            nature: record.nature,
             state: record.state,
             observed,
             detail,

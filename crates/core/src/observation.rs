@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::delivery::{self, Delivery};
 use crate::identity::{BackendId, Caller, OperationId};
 use crate::operation::{Phase, State};
 use crate::record::{Record, Resolution};
@@ -109,6 +110,18 @@ pub enum Detail {
     InProgress,
     /// Its first step is committed; the process that ran it has gone or is still at work.
     FirstStepCommitted,
+    /// Accepted; its delivery waits for its turn.
+    Queued,
+    /// A worker has taken its delivery up and has sent nothing yet.
+    Leased,
+    /// A worker may be sending it now.
+    Sending,
+    /// Its delivery is held back until what stands against it is put right.
+    Parked,
+    /// Its delivery was given up; an operator may have it sent again.
+    DeadLetter,
+    /// Settled as not applied, and the target said later that it did it: an operator must look.
+    LateContradiction,
     /// It may have happened; only a lookup or an operator settles it.
     InDoubt,
     /// The record says applied and the row that it names is gone.
@@ -130,6 +143,12 @@ impl Detail {
             Self::NoRecord => "no_record",
             Self::InProgress => "in_progress",
             Self::FirstStepCommitted => "first_step_committed",
+            Self::Queued => "queued",
+            Self::Leased => "leased",
+            Self::Sending => "sending",
+            Self::Parked => "parked",
+            Self::DeadLetter => "dead_letter",
+            Self::LateContradiction => "late_contradiction",
             Self::InDoubt => "in_doubt",
             Self::EffectMissing => "effect_missing",
             Self::Quarantined => "quarantined",
@@ -179,7 +198,7 @@ pub fn observe(
         Snapshot::Found { record, effect }
             if record.principal == caller.principal && record.operation_id == *operation_id =>
         {
-            judge(record, *effect)
+            Seen::of(verdict(record, *effect), record, *effect)
         }
         // Another principal's operation looks exactly like none at all, and so does a damaged one:
         // whose it is cannot be believed.
@@ -187,27 +206,55 @@ pub fn observe(
             Seen::unknown(Detail::NoRecord)
         }
     };
-    let binding = ScopeBinding {
-        operation_id: operation_id.to_string(),
-        principal: caller.principal.to_string(),
-        backend: backend.to_string(),
-    };
-    Observation {
-        operation_id: binding.operation_id.clone(),
-        principal: binding.principal.clone(),
-        backend: binding.backend.clone(),
-        state: seen.state,
-        authoritative: seen.state != ObservedState::Unknown,
-        fresh_write_authorized: false,
-        observed_at: now.to_rfc3339(),
-        scope: "the ledger's record of this operation for this principal, the row that it names, \
-                and its stored result, read in one snapshot"
-            .into(),
-        scope_binding: binding,
-        matching_ids: seen.matching_ids,
-        detail: seen.detail,
-        stored_result: seen.stored_result,
+    let scope = "the ledger's record of this operation for this principal, the row that it names, \
+                 and its stored result, read in one snapshot";
+    seen.told(caller, operation_id, backend, scope, now)
+}
+
+/// The same for an operation whose effect is delivered: `item` is its delivery, read in one snapshot
+/// with the record. Applied rests on the outcome that an attempt, a search or an operator brought.
+#[must_use]
+pub fn observe_delivery(
+    caller: &Caller,
+    operation_id: &OperationId,
+    backend: &BackendId,
+    (record, item): (&Record, &Delivery),
+    now: Timestamp,
+) -> Observation {
+    let is_own = record.principal == caller.principal
+        && record.tenant == caller.tenant
+        && record.operation_id == *operation_id;
+    if !is_own {
+        return observe(caller, operation_id, backend, &Snapshot::Absent, now);
     }
+    let seen = Seen::of(delivery_verdict(record, item), record, EffectSeen::NotLocal);
+    let scope = "the ledger's record of this operation for this principal, its delivery, and its \
+                 stored result, read in one snapshot";
+    seen.told(caller, operation_id, backend, scope, now)
+}
+
+/// What record and delivery together prove, for the operation's own principal.
+#[must_use]
+pub fn delivery_verdict(record: &Record, item: &Delivery) -> (ObservedState, Detail) {
+    use delivery::State as At;
+    let detail = match (record.state, item.state) {
+        (State::Applied, At::Delivered) => return verdict(record, EffectSeen::NotLocal),
+        // The target has the last word on what it did. What was told before was the best that was
+        // known; to go on saying `not_applied` would invite a second effect.
+        (State::NotApplied, At::Cancelled) if item.late_contradiction => Detail::LateContradiction,
+        (State::NotApplied, At::Cancelled) => return verdict(record, EffectSeen::NotLocal),
+        (State::InDoubt, At::InDoubt) => Detail::InDoubt,
+        (State::InProgress(Phase::Queued), at) => match at {
+            At::Queued => Detail::Queued,
+            At::Leased => Detail::Leased,
+            At::Sending => Detail::Sending,
+            At::Parked => Detail::Parked,
+            At::DeadLetter => Detail::DeadLetter,
+            At::Delivered | At::InDoubt | At::Cancelled => Detail::Quarantined,
+        },
+        _ => Detail::Quarantined,
+    };
+    (ObservedState::Unknown, detail)
 }
 
 struct Seen {
@@ -226,23 +273,51 @@ impl Seen {
             stored_result: None,
         }
     }
-}
 
-fn judge(record: &Record, effect: EffectSeen) -> Seen {
-    let (state, detail) = verdict(record, effect);
-    if state == ObservedState::Unknown {
-        return Seen::unknown(detail);
+    fn of((state, detail): (ObservedState, Detail), record: &Record, effect: EffectSeen) -> Self {
+        if state == ObservedState::Unknown {
+            return Self::unknown(detail);
+        }
+        let stored_result = record.result.as_ref().map(|result| {
+            RawValue::from_string(result.as_json().to_owned())
+                .expect("StoredResult holds one JSON value; from_json checked it")
+        });
+        let happened = state != ObservedState::NotApplied;
+        let matching_ids = match (&record.effect, effect) {
+            (Some(row), EffectSeen::Same | EffectSeen::Changed) if happened => vec![row.id],
+            _ => Vec::new(),
+        };
+        Self { state, detail, matching_ids, stored_result }
     }
-    let stored_result = record.result.as_ref().map(|result| {
-        RawValue::from_string(result.as_json().to_owned())
-            .expect("StoredResult holds one JSON value; from_json checked it")
-    });
-    let happened = state != ObservedState::NotApplied;
-    let matching_ids = match (&record.effect, effect) {
-        (Some(row), EffectSeen::Same | EffectSeen::Changed) if happened => vec![row.id],
-        _ => Vec::new(),
-    };
-    Seen { state, detail, matching_ids, stored_result }
+
+    fn told(
+        self,
+        caller: &Caller,
+        operation_id: &OperationId,
+        backend: &BackendId,
+        scope: &str,
+        now: Timestamp,
+    ) -> Observation {
+        let binding = ScopeBinding {
+            operation_id: operation_id.to_string(),
+            principal: caller.principal.to_string(),
+            backend: backend.to_string(),
+        };
+        Observation {
+            operation_id: binding.operation_id.clone(),
+            principal: binding.principal.clone(),
+            backend: binding.backend.clone(),
+            state: self.state,
+            authoritative: self.state != ObservedState::Unknown,
+            fresh_write_authorized: false,
+            observed_at: now.to_rfc3339(),
+            scope: scope.into(),
+            scope_binding: binding,
+            matching_ids: self.matching_ids,
+            detail: self.detail,
+            stored_result: self.stored_result,
+        }
+    }
 }
 
 /// What record and row together prove, for the operation's own principal.
@@ -275,7 +350,8 @@ pub(crate) fn verdict(record: &Record, effect: EffectSeen) -> (ObservedState, De
 }
 
 /// What may be done next after an account of that state and detail. Never `new_operation`.
-pub(crate) const fn retry_after(state: ObservedState, detail: Detail) -> Retry {
+#[must_use]
+pub const fn retry_after(state: ObservedState, detail: Detail) -> Retry {
     match (state, detail) {
         (ObservedState::Unknown, _) | (_, Detail::ResolvedWithoutProof) => Retry::StatusOnly,
         _ => Retry::None,

@@ -245,8 +245,9 @@ fn the_json_has_exactly_the_published_fields() {
 fn the_words_on_the_wire_are_those_of_the_json() {
     // Promise: text and JSON use the same word for a state and a detail.
     use Detail::{
-        EffectChangedLater, EffectMissing, FirstStepCommitted, InDoubt, InProgress, NoRecord,
-        Purged, Quarantined, ResolvedByOperator, ResolvedWithoutProof, Settled,
+        DeadLetter, EffectChangedLater, EffectMissing, FirstStepCommitted, InDoubt, InProgress,
+        LateContradiction, Leased, NoRecord, Parked, Purged, Quarantined, Queued,
+        ResolvedByOperator, ResolvedWithoutProof, Sending, Settled,
     };
     for detail in [
         Settled,
@@ -257,6 +258,12 @@ fn the_words_on_the_wire_are_those_of_the_json() {
         NoRecord,
         InProgress,
         FirstStepCommitted,
+        Queued,
+        Leased,
+        Sending,
+        Parked,
+        DeadLetter,
+        LateContradiction,
         InDoubt,
         EffectMissing,
         Quarantined,
@@ -291,4 +298,87 @@ fn a_list_says_what_the_status_says() {
             }
         }
     }
+}
+
+#[test]
+fn a_delivery_is_seen_as_what_record_and_item_prove_together() {
+    // Promise: until evidence settles a delivery it is unknown, told apart in the detail alone; a
+    // record and an item that contradict each other are unknown; list and status say the same, and
+    // a consumer believes every account.
+    use State::{Applied, InDoubt, InProgress, NotApplied, Partial};
+    use delivery::State as At;
+    let queued = InProgress(Phase::Queued);
+    let told = |state: State, at: At| match (state, at) {
+        (Applied, At::Delivered) => ("applied", "settled", "none"),
+        (NotApplied, At::Cancelled) => ("not_applied", "settled", "none"),
+        (InDoubt, At::InDoubt) => ("unknown", "in_doubt", "status_only"),
+        (
+            InProgress(Phase::Queued),
+            At::Queued | At::Leased | At::Sending | At::Parked | At::DeadLetter,
+        ) => ("unknown", at.as_str(), "status_only"),
+        _ => ("unknown", "quarantined", "status_only"),
+    };
+    for state in [Applied, Partial, NotApplied, InDoubt, queued, InProgress(Phase::Dispatched)] {
+        for at in delivery::ALL_STATES {
+            let (record, item) = delivered(state, at);
+            let seen = see_delivery("alice", &record, &item);
+            let (word, detail, retry) = told(state, at);
+            let what = format!("{state:?}, {at:?}");
+            assert_eq!((seen.state.as_str(), seen.detail.as_str()), (word, detail), "{what}");
+            assert_eq!(seen.retry().as_str(), retry, "{what}");
+            assert_eq!(seen.stored_result.is_some(), word != "unknown", "{what}");
+            assert!(seen.matching_ids.is_empty() && !seen.fresh_write_authorized, "{what}");
+            let listed = crate::listing::Listed::of_delivery(record, &item);
+            assert_eq!((listed.observed, listed.detail), (seen.state, seen.detail), "{what}");
+            let expected = crate::consumer::Expected {
+                operation_id: id("case-03"),
+                principal: Some(caller("alice").principal),
+                backend: None,
+            };
+            let belief = crate::consumer::accept(&expected, &seen);
+            assert!(belief.is_ok(), "{what}: {belief:?}");
+        }
+    }
+}
+
+#[test]
+fn a_late_word_of_the_target_ends_not_applied() {
+    // Promise: once the target said that it did it, nobody is told `not_applied` any more.
+    let (record, mut item) = delivered(State::NotApplied, delivery::State::Cancelled);
+    item.late_contradiction = true;
+    let seen = see_delivery("alice", &record, &item);
+    assert_eq!((seen.state, seen.detail), (ObservedState::Unknown, Detail::LateContradiction));
+    assert_eq!((seen.authoritative, seen.retry()), (false, Retry::StatusOnly));
+}
+
+#[test]
+fn a_foreign_delivery_looks_exactly_like_nothing() {
+    // Promise: status reveals nothing of another principal's delivery, not even that it exists.
+    let (record, item) = delivered(State::Applied, delivery::State::Delivered);
+    let seen = see_delivery("mallory", &record, &item);
+    assert_eq!(json!(seen), json!(see("mallory", "case-03", &Snapshot::Absent)));
+}
+
+fn delivered(state: State, at: delivery::State) -> (Record, Delivery) {
+    let result = StoredResult::from_json(r#"{"text":"done"}"#).expect("JSON");
+    let nature = crate::record::Nature::Deferred;
+    let record = Record { effect: None, nature, result: Some(result), ..record(state) };
+    let terms = delivery::Terms {
+        contract: delivery::Contract::Never,
+        max_attempts_count: 1,
+        backoff_base: std::time::Duration::from_secs(1),
+        backoff_cap: std::time::Duration::from_secs(1),
+        send_limit: std::time::Duration::from_secs(1),
+        deliver_within: None,
+    };
+    let target = delivery::TargetName::parse("desk").expect("a name");
+    let mut item = Delivery::accepted(record.key, target, terms, Timestamp::from_ms(0));
+    item.state = at;
+    (record, item)
+}
+
+fn see_delivery(principal: &str, record: &Record, item: &Delivery) -> Observation {
+    let backend = BackendId::parse("ledger-1").expect("valid");
+    let seen = (record, item);
+    observe_delivery(&caller(principal), &id("case-03"), &backend, seen, Timestamp::from_ms(0))
 }

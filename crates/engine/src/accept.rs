@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use counterfoil_core::admission::Admitted;
 use counterfoil_core::delivery::{State, TargetName, Terms};
-use counterfoil_core::identity::{OperationId, OperationKey};
+use counterfoil_core::identity::{Caller, OperationId, OperationKey};
 use counterfoil_core::refusal::{Code, Refusal};
 use counterfoil_store::outbox::{Acceptance, Accepted, DeliveryView, Which};
 use tokio::time::{Instant, sleep};
@@ -79,6 +79,51 @@ impl Engine {
             Accepted::Duplicate(_) => {}
         }
         self.noting(&caller, &id, cancelled, async { Ok(accepted) }).await
+    }
+
+    /// As [`wait_for_delivery`](Self::wait_for_delivery) for the item of `view`, for a call that its
+    /// caller may take back: that is put on record and ends the wait, as `stop` does. Gives the item
+    /// as it was last seen.
+    pub async fn await_delivery(
+        self: &Arc<Self>,
+        view: DeliveryView,
+        limit: Duration,
+        cancelled: &CancellationToken,
+        stop: &CancellationToken,
+    ) -> DeliveryView {
+        if limit.is_zero() || rests(view.delivery.state) {
+            return view;
+        }
+        let ended = CancellationToken::new();
+        let _ends = ended.clone().drop_guard();
+        self.note_unless(&view, cancelled.clone(), ended);
+        let seen = tokio::select! {
+            seen = self.wait_for_delivery(view.delivery.key, limit) => seen,
+            () = cancelled.cancelled() => None,
+            () = stop.cancelled() => None,
+        };
+        seen.unwrap_or(view)
+    }
+
+    /// Notes a cancellation that comes before `ended`, in a task of the engine: the caller's own
+    /// future goes with the caller.
+    fn note_unless(
+        self: &Arc<Self>,
+        view: &DeliveryView,
+        cancelled: CancellationToken,
+        ended: CancellationToken,
+    ) {
+        let engine = Arc::clone(self);
+        let (tenant, principal) = (view.record.tenant.clone(), view.record.principal.clone());
+        let caller = Caller { tenant, principal };
+        let id = view.record.operation_id.clone();
+        self.spawn(async move {
+            tokio::select! {
+                biased;
+                () = cancelled.cancelled() => engine.note_cancel(&caller, &id).await,
+                () = ended.cancelled() => {}
+            }
+        });
     }
 
     /// Waits until nothing more happens to an item by itself, at most `limit`, and gives it as it

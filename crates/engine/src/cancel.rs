@@ -35,7 +35,7 @@ impl Engine {
     }
 
     /// Tried for as long as the process lives, like the last step of an effect.
-    async fn note_cancel(&self, caller: &Caller, id: &OperationId) {
+    pub(crate) async fn note_cancel(&self, caller: &Caller, id: &OperationId) {
         let mut pause = FINISH_RETRY.start;
         loop {
             match self.store.note_cancel(&caller.tenant, id, &caller.principal).await {

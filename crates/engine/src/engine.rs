@@ -12,7 +12,7 @@ use counterfoil_core::admission::{
 };
 use counterfoil_core::fingerprint::KeyRing;
 use counterfoil_core::identity::{BackendId, BootId, Caller, Nonce, OperationId, OperationKey};
-use counterfoil_core::observation::{Observation, Snapshot, observe, row_is_missing};
+use counterfoil_core::observation::{Snapshot, row_is_missing};
 use counterfoil_core::operation::State;
 use counterfoil_core::record::Record;
 use counterfoil_core::refusal::{Code, Refusal};
@@ -333,23 +333,11 @@ impl Engine {
         }
     }
 
-    /// What the caller may know of an operation. Reads one snapshot and writes nothing.
-    ///
-    /// # Errors
-    /// [`Refusal`] with `store_unavailable` if the ledger cannot be read.
-    pub async fn observe(
+    pub(crate) async fn look_up(
         &self,
         caller: &Caller,
-        operation_id: &OperationId,
-    ) -> Result<Observation, Refusal> {
-        let snapshot = self.look_up(caller, operation_id).await?;
-        if snapshot == Snapshot::Quarantined {
-            tracing::error!("a damaged record was met; run `counterfoil store check`");
-        }
-        Ok(observe(caller, operation_id, self.backend_id(), &snapshot, self.store.now()))
-    }
-
-    async fn look_up(&self, caller: &Caller, id: &OperationId) -> Result<Snapshot, Refusal> {
+        id: &OperationId,
+    ) -> Result<Snapshot, Refusal> {
         let read = self.store.look_up(&caller.tenant, id).await;
         read.map_err(|error| refusal_from_store(&error, Some(id)))
     }

@@ -10,6 +10,7 @@ mod cancel;
 mod deliver;
 mod engine;
 mod list;
+mod look;
 mod reply;
 mod retention;
 mod state;

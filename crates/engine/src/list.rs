@@ -64,8 +64,10 @@ impl Engine {
                 "damaged records were left out of a list; run `counterfoil store check`"
             );
         }
+        let mut operations = page.operations;
+        self.tell_deliveries(caller, &mut operations).await?;
         Ok(Listing {
-            operations: page.operations,
+            operations,
             next_cursor: page.next.map(|next| cursor::seal(self.keys(), &of, next.as_bytes())),
             observed_at: self.now(),
         })

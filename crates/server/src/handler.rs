@@ -2,12 +2,11 @@
 //! reply. Nothing is decided here.
 
 use std::borrow::Cow;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use counterfoil_core::identity::Caller;
 use counterfoil_core::refusal::Refusal;
-use counterfoil_engine::Engine;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, ClientCapabilities, ElicitRequestParams,
     ElicitationAction, ElicitationCapability, ListToolsResult, PaginatedRequestParams,
@@ -18,8 +17,7 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::Metrics;
-use crate::tools::arguments::check_unguessable;
-use crate::tools::{create_issue, list_operations, operation_status, reply};
+use crate::tools::{Toolbox, reply};
 use crate::wire::{self, RawCall};
 
 /// The extension under which we say that our replies carry operations.
@@ -30,9 +28,10 @@ const FORM_LIMIT: Duration = Duration::from_secs(600);
 /// The server's side of one connection, or of one request over HTTP.
 #[derive(Debug, Clone)]
 pub struct Handler {
-    engine: Arc<Engine>,
+    tools: Toolbox,
     origin: Origin,
-    /// Cancelled when the client can send nothing more: an answer that is waited for never comes.
+    /// Cancelled when the client can send nothing more, or the server is told to stop: an answer
+    /// that is waited for never comes.
     input_closed: CancellationToken,
     metrics: Arc<Metrics>,
 }
@@ -77,17 +76,17 @@ impl From<ErrorData> for CallError {
 impl Handler {
     /// For a connection whose caller is known.
     #[must_use]
-    pub fn new(engine: Arc<Engine>, caller: Caller, input_closed: CancellationToken) -> Self {
-        Self { engine, origin: Origin::Connection(caller), input_closed, metrics: Arc::default() }
+    pub fn new(tools: Toolbox, caller: Caller, input_closed: CancellationToken) -> Self {
+        Self { tools, origin: Origin::Connection(caller), input_closed, metrics: Arc::default() }
     }
 
     /// For HTTP requests that the gate let in, each with its own caller.
     pub(crate) const fn over_http(
-        engine: Arc<Engine>,
+        tools: Toolbox,
         input_closed: CancellationToken,
         metrics: Arc<Metrics>,
     ) -> Self {
-        Self { engine, origin: Origin::HttpRequest, input_closed, metrics }
+        Self { tools, origin: Origin::HttpRequest, input_closed, metrics }
     }
 
     /// Caller and raw form of one call; `None` where the transport left them out.
@@ -103,47 +102,7 @@ impl Handler {
             }
         }
     }
-
-    async fn dispatch(
-        &self,
-        name: &str,
-        GatedCall { caller, raw }: &GatedCall,
-        client: &ClientSide<'_>,
-    ) -> Result<CallToolResponse, CallError> {
-        match name {
-            create_issue::NAME => {
-                if matches!(self.origin, Origin::HttpRequest) {
-                    // Strangers share the network: an ID that is tried must not be found.
-                    check_unguessable(raw)?;
-                }
-                create_issue::call(&self.engine, caller, raw, client).await
-            }
-            operation_status::NAME => {
-                let result = operation_status::call(&self.engine, caller, raw).await?;
-                Ok(result.into())
-            }
-            list_operations::NAME => {
-                let result = list_operations::call(&self.engine, caller, raw).await?;
-                Ok(result.into())
-            }
-            other => {
-                let shown: String = other.chars().take(64).collect();
-                let message = format!(
-                    "there is no tool `{shown}`; this server has {}, {} and {}",
-                    create_issue::NAME,
-                    operation_status::NAME,
-                    list_operations::NAME
-                );
-                Err(ErrorData::invalid_params(message, None).into())
-            }
-        }
-    }
 }
-
-/// Made once: over HTTP they are looked at for every call.
-static TOOLS: LazyLock<[Tool; 3]> = LazyLock::new(|| {
-    [create_issue::definition(), operation_status::definition(), list_operations::definition()]
-});
 
 impl ServerHandler for Handler {
     fn get_info(&self) -> ServerConfig {
@@ -156,7 +115,8 @@ impl ServerHandler for Handler {
             .with_instructions(
                 "Give every call that changes something an operation_id of your own and keep it. \
                  If a reply is lost, call get_operation_status with that ID; a missing reply is \
-                 never a reason to send the request again under a new ID. If you have lost the ID \
+                 never a reason to send the request again under a new ID, and neither is an answer \
+                 that says pending: it is delivered in the background. If you have lost the ID \
                  too, list_operations finds it.",
             )
     }
@@ -166,7 +126,7 @@ impl ServerHandler for Handler {
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        TOOLS.iter().find(|tool| tool.name == name).cloned()
+        self.tools.get(name).cloned()
     }
 
     async fn list_tools(
@@ -174,7 +134,7 @@ impl ServerHandler for Handler {
         _request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let mut list = ListToolsResult::with_all_items(TOOLS.to_vec());
+        let mut list = ListToolsResult::with_all_items(self.tools.tools().to_vec());
         list.meta = Some(reply::own_meta());
         Ok(list)
     }
@@ -189,12 +149,13 @@ impl ServerHandler for Handler {
             return Err(ErrorData::internal_error("the transport kept no raw request", None));
         };
         let client = ClientSide { context: &context, input_closed: &self.input_closed };
+        let is_shared = matches!(self.origin, Origin::HttpRequest);
         // Boxed: the future is large, and the SDK holds it in its own.
-        let dispatched = Box::pin(self.dispatch(&request.name, &call, &client));
+        let dispatched = Box::pin(self.tools.call(&request.name, &call, &client, is_shared));
         // Over HTTP nothing of ours stands outside of the SDK to catch a panic.
         wire::answering_panics(async {
             let came = dispatched.await;
-            self.metrics.count_call(&request.name, &came);
+            self.metrics.count_call(self.tools.word(&request.name), &came);
             match came {
                 Ok(response) => Ok(response),
                 Err(CallError::Refused(refusal)) => Ok(reply::refused(&refusal).into()),
@@ -254,6 +215,13 @@ impl ClientSide<'_> {
     #[must_use]
     pub fn cancellation(&self) -> CancellationToken {
         self.context.ct.clone()
+    }
+
+    /// Cancelled when the client can send nothing more, or the server is told to stop: what is
+    /// waited for may take longer than anybody listens.
+    #[must_use]
+    pub const fn gone(&self) -> &CancellationToken {
+        self.input_closed
     }
 
     /// Asks an older client, which answers on its own connection.

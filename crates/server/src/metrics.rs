@@ -13,9 +13,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use counterfoil_store::LedgerStats;
 use rmcp::model::CallToolResponse;
 
+use crate::connector::SUPPORT_TICKET;
 use crate::handler::CallError;
-use crate::tools::{create_issue, operation_status};
+use crate::tools::{
+    create_issue, list_operations, operation_audit, operation_status, support_ticket,
+};
 use crate::wire::TYPED_METHODS;
+use crate::wire::meta::OPERATION;
 pub(crate) use delivery::DeliveryNumbers;
 
 /// The counts of one server.
@@ -117,21 +121,25 @@ impl Metrics {
         self.refused_logins.add_one(reason);
     }
 
-    /// One tool call, by what came of it.
-    pub(crate) fn count_call(&self, tool: &str, came: &Result<CallToolResponse, CallError>) {
+    /// One tool call, by what came of it. `tool` is a word of ours.
+    pub(crate) fn count_call(
+        &self,
+        tool: &'static str,
+        came: &Result<CallToolResponse, CallError>,
+    ) {
         let (outcome, replayed) = match came {
             Err(CallError::Refused(refusal)) => (refusal.code().as_str(), false),
             Err(CallError::Protocol(_)) => ("protocol_error", false),
             Ok(CallToolResponse::Complete(result)) => {
-                let member =
-                    |name| result.structured_content.as_ref().and_then(|body| body.get(name));
+                let said = result.meta.as_ref().and_then(|meta| meta.0.get(OPERATION));
+                let member = |name| said.and_then(|said| said.get(name));
                 let replayed = member("replayed").and_then(|value| value.as_bool());
                 let state = member("state").and_then(|value| value.as_str());
                 (state_word(state), replayed.unwrap_or(false))
             }
             Ok(_) => ("input_required", false),
         };
-        self.operations.add_one(Operation { tool: tool_word(tool), outcome, replayed });
+        self.operations.add_one(Operation { tool, outcome, replayed });
     }
 
     /// One tool call that was refused before it reached its tool.
@@ -276,11 +284,18 @@ impl Exposition {
     }
 }
 
+/// The names of our own tools.
+pub(crate) const TOOL_WORDS: [&str; 6] = [
+    create_issue::NAME,
+    operation_status::NAME,
+    list_operations::NAME,
+    operation_audit::NAME,
+    SUPPORT_TICKET,
+    support_ticket::STATUS_NAME,
+];
+
 fn tool_word(name: &str) -> &'static str {
-    [create_issue::NAME, operation_status::NAME]
-        .into_iter()
-        .find(|known| *known == name)
-        .unwrap_or("other")
+    TOOL_WORDS.into_iter().find(|known| *known == name).unwrap_or("other")
 }
 
 fn state_word(state: Option<&str>) -> &'static str {

@@ -36,6 +36,42 @@ fn raw_note(text: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
+/// The progress of a long command, on stderr: on a terminal one line that is written anew, elsewhere
+/// nothing unless it was asked for.
+#[derive(Debug)]
+pub struct Progress {
+    is_wanted: bool,
+    is_terminal: bool,
+}
+
+impl Progress {
+    /// `is_wanted` tells it where there is no terminal too, in lines.
+    #[must_use]
+    pub fn new(is_wanted: bool) -> Self {
+        let is_terminal = io::stderr().is_terminal();
+        Self { is_wanted: is_wanted || is_terminal, is_terminal }
+    }
+
+    /// Tells how far it is.
+    pub fn tell(&mut self, text: impl Display) {
+        if self.is_wanted {
+            let (before, after) = if self.is_terminal { ("\r\x1b[K", "") } else { ("", "\n") };
+            let mut stderr = io::stderr().lock();
+            let _ = write!(stderr, "{before}{}{after}", printable(&text.to_string()));
+            let _ = stderr.flush();
+        }
+    }
+}
+
+impl Drop for Progress {
+    /// Takes the line away.
+    fn drop(&mut self) {
+        if self.is_terminal {
+            let _ = write!(io::stderr().lock(), "\r\x1b[K");
+        }
+    }
+}
+
 /// Tells why the command failed: one block on stderr, the causes below.
 pub fn error(error: &anyhow::Error) {
     let word = if stderr_has_colour() { "\x1b[1;31merror:\x1b[0m" } else { "error:" };

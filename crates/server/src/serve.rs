@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::handler::Handler;
 use crate::http::HttpOptions;
+use crate::tools::Toolbox;
 use crate::wire::{self, Ended, ServeError, StdioTransport, WireLimits};
 
 /// Serves MCP on a pair of byte streams until the client leaves or `shutdown` is cancelled, then
@@ -21,7 +22,7 @@ use crate::wire::{self, Ended, ServeError, StdioTransport, WireLimits};
 /// # Errors
 /// [`ServeError`] if the handshake failed. The ledger is drained and closed all the same.
 pub async fn stdio<R, W>(
-    engine: Arc<Engine>,
+    tools: impl Into<Toolbox>,
     caller: Caller,
     (input, output): (R, W),
     limits: WireLimits,
@@ -31,9 +32,11 @@ where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    let input_closed = CancellationToken::new();
+    let tools = tools.into();
+    let engine = Arc::clone(tools.engine());
+    let input_closed = shutdown.child_token();
     let input = WatchedInput { input, closed: input_closed.clone() };
-    let handler = Handler::new(Arc::clone(&engine), caller, input_closed);
+    let handler = Handler::new(tools, caller, input_closed);
     let transport = StdioTransport::spawn(input, output, limits, shutdown);
     let ended = wire::serve(handler, transport).await;
     finish(&engine, limits.drain_limit).await;
@@ -46,13 +49,15 @@ where
 /// # Errors
 /// [`std::io::Error`] if the listener cannot be used. The ledger is drained and closed all the same.
 pub async fn http(
-    engine: Arc<Engine>,
+    tools: impl Into<Toolbox>,
     listener: TcpListener,
     options: HttpOptions,
     shutdown: CancellationToken,
 ) -> std::io::Result<()> {
     let drain_limit = options.drain_limit;
-    let served = crate::http::serve(Arc::clone(&engine), listener, options, shutdown).await;
+    let tools = tools.into();
+    let engine = Arc::clone(tools.engine());
+    let served = crate::http::serve(tools, listener, options, shutdown).await;
     finish(&engine, drain_limit).await;
     served
 }

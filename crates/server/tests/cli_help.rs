@@ -82,3 +82,39 @@ fn usage_errors_are_recognised_before_anything_is_done() {
     check(&format!("{base} --applied --reason a\u{7}"), ValueValidation, "control characters");
     check("counterfoil key generate --id 0", ValueValidation, "1, 2, 3");
 }
+
+#[test]
+fn slips_in_operators_orders_are_recognised_before_anything_is_done() {
+    // Promise: as above, for deliveries, targets and revocations.
+    let check = |line: &str, kind: ErrorKind, words: &str| {
+        let error = counterfoil::cli::command()
+            .try_get_matches_from(line.split(' ').map(|word| word.replace('_', " ")))
+            .expect_err(line);
+        assert_eq!(error.kind(), kind, "{line}");
+        let text = error.to_string();
+        assert!(text.contains(words), "{line}\n{text}");
+    };
+    use ErrorKind::{ArgumentConflict, MissingRequiredArgument, ValueValidation};
+    let list = "counterfoil delivery list";
+    check(&format!("{list} --state dead"), ValueValidation, "use one of: queued, leased");
+    check(&format!("{list} --class oops"), ValueValidation, "use one of: dns, connect");
+    check(&format!("{list} --older-than -1"), ValueValidation, "cannot be negative");
+    check(&format!("{list} --older-than soon"), ValueValidation, "not a time span");
+    check(&format!("{list} --limit 201"), ValueValidation, "1 to 200");
+    check(&format!("{list} --limit 5 --all"), ArgumentConflict, "--all");
+    check(&format!("{list} --cursor tkt"), ValueValidation, "the cursor that the last page");
+    for verb in ["redrive", "cancel", "abandon"] {
+        let order = format!("counterfoil delivery {verb}");
+        check(&format!("{order} x"), MissingRequiredArgument, "--reason");
+        check(&format!("{order} x --reason _"), ValueValidation, "it is blank");
+        check(&format!("{order} x --reason r --who a\u{7}"), ValueValidation, "control characters");
+        let both = format!("{order} --target x --reason r --yes --dry-run");
+        check(&both, ArgumentConflict, "--dry-run");
+    }
+    check("counterfoil delivery show", MissingRequiredArgument, "<ID>");
+    check("counterfoil target pause desk", MissingRequiredArgument, "--reason");
+    check("counterfoil target pause Desk --reason r", ValueValidation, "cannot name a target");
+    check("counterfoil principal revoke alice", MissingRequiredArgument, "--reason");
+    check("counterfoil tenant restore --reason r", MissingRequiredArgument, "<NAME>");
+    check("counterfoil audit show", MissingRequiredArgument, "<ID>");
+}

@@ -9,7 +9,8 @@ fn a_worker_that_could_deliver_nothing_says_so_and_makes_nothing() {
     // Promise: a worker that can do nothing ends at once with the remedy and exit code 2, and
     // leaves no ledger behind.
     let memory = ("COUNTERFOIL_STORE", "memory");
-    let cases: [(&[&str], Option<(&str, &str)>, &str); 5] = [
+    type Case<'a> = (&'a [&'a str], Option<(&'a str, &'a str)>, &'a str);
+    let cases: [Case<'_>; 5] = [
         (&[], None, "no connector is configured"),
         (&["--target", "desk"], None, "no connector is configured"),
         (&[], Some(memory), "seen by its own process alone"),

@@ -97,6 +97,13 @@ pub trait Outbox: Store {
     /// As [`next_due`](Self::next_due).
     fn delivery(&self, which: Which) -> StoreFuture<'_, Option<DeliveryView>>;
 
+    /// The frozen request of an item; `None` if there is no such item, or its request was purged with
+    /// its operation's result.
+    ///
+    /// # Errors
+    /// As [`next_due`](Self::next_due); or if it is not what was frozen.
+    fn request(&self, key: OperationKey) -> StoreFuture<'_, Option<Arc<[u8]>>>;
+
     /// A page of items, the newest first.
     ///
     /// # Errors

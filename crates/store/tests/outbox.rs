@@ -96,6 +96,7 @@ macro_rules! conformance {
                 pages_hold_every_item_once_and_the_newest_first
                 a_list_holds_what_was_asked_for
                 an_item_is_found_by_its_operation
+                a_request_is_read_as_it_was_frozen
                 counts_tell_what_is_where_and_since_when
                 a_closed_outbox_takes_nothing
             );

@@ -157,6 +157,7 @@ impl Store for Faulty {
 
 impl Outbox for Faulty {
     passed_on! {
+        request(key: OperationKey) -> Option<Arc<[u8]>>;
         deliveries(query: DeliveryQuery) -> DeliveryPage;
         direct(order: Order) -> Vec<Directed>;
         targets() -> Vec<TargetView>;

@@ -2,11 +2,13 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context as _;
-use clap::Args;
+use anyhow::{Context as _, ensure};
+use clap::{Args, Subcommand};
 
 use crate::cli::exit::Exit;
 use crate::demo;
+use crate::demo::desk::{self, DeskArgs};
+use crate::demo::outage;
 use crate::output;
 
 /// See a reply vanish after its commit, and the record answer
@@ -18,8 +20,20 @@ use crate::output;
 #[command(after_long_help = "\
 Examples:
   counterfoil demo
-  counterfoil demo --output-dir ./what-happened --json")]
+  counterfoil demo --output-dir ./what-happened --json
+  counterfoil demo outage
+  counterfoil demo desk --address 127.0.0.1:9000")]
+#[command(args_conflicts_with_subcommands = true)]
 pub(super) struct DemoArgs {
+    #[command(subcommand)]
+    part: Option<Part>,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// What every demo takes.
+#[derive(Debug, Args)]
+struct OutputArgs {
     /// Where the ledger and the raw transcripts go; must not exist yet [default: a new folder in
     /// the system's temporary directory]
     #[arg(long, value_name = "DIR")]
@@ -29,17 +43,53 @@ pub(super) struct DemoArgs {
     json: bool,
 }
 
+impl OutputArgs {
+    fn directory(self) -> anyhow::Result<PathBuf> {
+        self.output_dir.map_or_else(fresh_directory, Ok)
+    }
+}
+
+/// See the service behind a tool fail, and every ticket arrive once
+///
+/// Starts a help desk, a server and workers in processes of their own. A client submits ten tickets
+/// while the help desk is down; the worker is killed in mid-send, the help desk comes back and
+/// answers wrongly after it has filed. Then the help desk counts: ten tickets, each once. Takes about
+/// ten seconds, tells on stderr what happens and prints the numbers as JSON on stdout. The exit code
+/// is 1 if a promise was broken.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  counterfoil demo outage
+  counterfoil demo outage --output-dir ./what-happened --json")]
+struct OutageArgs {
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Part {
+    Outage(OutageArgs),
+    Desk(DeskArgs),
+}
+
 /// Runs the demo.
 ///
 /// # Errors
 /// Whatever goes otherwise than promised.
 pub(super) async fn run(args: DemoArgs) -> anyhow::Result<Exit> {
-    let directory = match args.output_dir {
-        Some(directory) => directory,
-        None => fresh_directory()?,
-    };
-    let report = demo::run(&directory, args.json).await?;
-    output::json(&report)?;
+    match args.part {
+        None => {
+            let quiet = args.output.json;
+            output::json(&demo::run(&args.output.directory()?, quiet).await?)?;
+        }
+        Some(Part::Outage(OutageArgs { output })) => {
+            let quiet = output.json;
+            let seen = outage::run(&output.directory()?, quiet).await?;
+            output::json(&seen.report)?;
+            ensure!(seen.broken.is_empty(), "a promise was broken: {}", seen.broken.join("; "));
+        }
+        Some(Part::Desk(args)) => desk::run(&args).await?,
+    }
     Ok(Exit::Done)
 }
 

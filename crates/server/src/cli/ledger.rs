@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use counterfoil_store::sqlite::{SqliteOptions, SqliteStore};
-use counterfoil_store::{KeyUsage, LedgerInfo, Store};
+use counterfoil_store::{KeyUsage, LedgerInfo, Outbox};
 
 use super::UsageError;
 use crate::config::{Settings, StoreKind};
@@ -14,7 +14,7 @@ use crate::ledger::LedgerError;
 ///
 /// # Errors
 /// If there is no data directory or no ledger in it, or the ledger refuses.
-pub(super) async fn open(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, DataDir)> {
+pub(super) async fn open(settings: &Settings) -> anyhow::Result<(Arc<dyn Outbox>, DataDir)> {
     if settings.store == StoreKind::Memory {
         return Err(UsageError(
             "the memory store ends with its server: there is nothing to look at; \
@@ -68,7 +68,7 @@ pub(super) async fn keys_in_use(
 }
 
 /// Opening blocks: it may wait for another process's lock.
-async fn open_file(settings: &Settings, dir: &DataDir) -> anyhow::Result<Arc<dyn Store>> {
+async fn open_file(settings: &Settings, dir: &DataDir) -> anyhow::Result<Arc<dyn Outbox>> {
     let options = SqliteOptions {
         backend_id: settings.backend_id.clone(),
         create: false,

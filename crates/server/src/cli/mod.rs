@@ -1,17 +1,23 @@
 //! The command line: one module for each noun, data on stdout, everything else on stderr.
 
+mod audit;
 mod call;
 mod completions;
 mod config;
 mod connector;
+mod delivery;
 mod demo;
 pub mod exit;
 mod fingerprint;
 mod key;
 mod ledger;
 mod operation;
+mod revoke;
 mod serve;
 mod store;
+mod table;
+mod target;
+mod ticket;
 mod token;
 mod version;
 mod who;
@@ -59,6 +65,11 @@ enum Command {
     Worker(worker::WorkerArgs),
     Call(call::CallArgs),
     Operation(operation::OperationArgs),
+    Delivery(delivery::DeliveryArgs),
+    Target(target::TargetArgs),
+    Principal(revoke::PrincipalArgs),
+    Tenant(revoke::TenantArgs),
+    Audit(audit::AuditArgs),
     Key(key::KeyArgs),
     Token(token::TokenArgs),
     Store(store::StoreArgs),
@@ -122,6 +133,11 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
             Command::Serve(args) => Box::pin(serve::run(*args, &env)).await,
             Command::Worker(args) => Box::pin(worker::run(&args, &env)).await,
             Command::Operation(args) => Box::pin(operation::run(args, &env)).await,
+            Command::Delivery(args) => Box::pin(delivery::run(args, &env)).await,
+            Command::Target(args) => Box::pin(target::run(args, &env)).await,
+            Command::Principal(args) => Box::pin(revoke::run_principal(args, &env)).await,
+            Command::Tenant(args) => Box::pin(revoke::run_tenant(args, &env)).await,
+            Command::Audit(args) => Box::pin(audit::run(args, &env)).await,
             Command::Key(args) => Box::pin(key::run(args, &env)).await,
             Command::Token(args) => token::run(args, &env),
             Command::Call(args) => Box::pin(call::run(args)).await,

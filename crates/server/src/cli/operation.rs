@@ -9,10 +9,12 @@ use counterfoil_core::identity::{OperationId, Tenant};
 use counterfoil_core::limits::MAX_NOTE_BYTES;
 use counterfoil_core::observation::Snapshot;
 use counterfoil_core::operation::{IllegalTransition, Phase, State, Verdict};
-use counterfoil_core::record::{Record, Resolution};
+use counterfoil_core::record::{Nature, Record, Resolution};
+use counterfoil_store::outbox::{DeliveryView, Outbox, Which as WhichDelivery};
 use counterfoil_store::{Resolve, Resolved, Store};
 use serde_json::json;
 
+use super::ticket::ticket_id;
 use super::{ledger, who};
 use crate::cli::exit::Exit;
 use crate::config::{Environment, Flags, LocationArgs, Settings};
@@ -60,8 +62,8 @@ struct ShowArgs {
 /// Settle an operation that is unfinished or in doubt
 ///
 /// First look whether the effect is there: nothing here looks for you. An unfinished operation can
-/// be resolved once its owner's lease (30 s) has ended. Who, why and the proof stay in the audit
-/// trail. The operation is never run again; --not-applied without --proof, while a
+/// be resolved once its owner's lease (30 s) has ended; of one that is delivered later, the dead
+/// letter and what is in doubt. Who, why and the proof stay in the audit trail. The operation is never run again; --not-applied without --proof, while a
 /// sender may still be alive, does not tell the caller to try again.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("verdict").required(true).args(["applied", "not_applied"]))]
@@ -87,7 +89,7 @@ struct ResolveArgs {
     #[arg(long, value_name = "TEXT", value_parser = note_text)]
     reason: String,
     /// Who says so [default: the user who runs this, else their number]
-    #[arg(long = "as", value_name = "WHO", value_parser = note_text)]
+    #[arg(long = "as", alias = "who", value_name = "WHO", value_parser = note_text)]
     who: Option<String>,
     /// How you know; needed to contradict a row that the ledger sees
     #[arg(long, value_name = "TEXT", value_parser = note_text)]
@@ -133,13 +135,13 @@ pub(super) async fn run(args: OperationArgs, env: &Environment) -> anyhow::Resul
     done.map_err(|error| ledger::for_operator(error, &dir))
 }
 
-async fn show(store: &dyn Store, args: &ShowArgs) -> anyhow::Result<Exit> {
+async fn show(store: &dyn Outbox, args: &ShowArgs) -> anyhow::Result<Exit> {
     let Which { id, tenant } = &args.which;
     let snapshot = store.look_up(tenant, id).await?;
     let Snapshot::Found { record, .. } = &snapshot else {
         let quarantined = snapshot == Snapshot::Quarantined;
         let words =
-            if quarantined { quarantined_words(id) } else { absent_words(store, &args.which) };
+            if quarantined { quarantined_words(id) } else { absent_words(store, tenant, id) };
         if args.json {
             let state = if quarantined { "quarantined" } else { "absent" };
             output::json(&json!({
@@ -152,19 +154,25 @@ async fn show(store: &dyn Store, args: &ShowArgs) -> anyhow::Result<Exit> {
         return Ok(Exit::Failed);
     };
     let audit = store.audit(record.key).await?;
+    let delivery = match is_deferred(record) {
+        true => store.delivery(WhichDelivery::Key(record.key)).await?,
+        false => None,
+    };
+    let delivery = delivery.as_ref();
     let report = Report::new(store.backend_id(), &snapshot, record, &audit, store.now());
+    let report = report.with_delivery(delivery);
     if args.json {
         output::json(&report.to_json(args.show_result))?;
     } else {
         output::data(report.to_text(args.show_result))?;
         if !record.state.is_terminal() {
-            output::note(format_args!("{}", next_step(id, record)));
+            output::note(next_step(id, record, delivery));
         }
     }
     Ok(Exit::Done)
 }
 
-async fn resolve(store: &dyn Store, args: &ResolveArgs, who: String) -> anyhow::Result<Exit> {
+async fn resolve(store: &dyn Outbox, args: &ResolveArgs, who: String) -> anyhow::Result<Exit> {
     let Which { id, tenant } = &args.which;
     let verdict = if args.applied { Verdict::Applied } else { Verdict::NotApplied };
     let resolved = store
@@ -178,7 +186,7 @@ async fn resolve(store: &dyn Store, args: &ResolveArgs, who: String) -> anyhow::
         })
         .await?;
     let told = match &resolved {
-        Resolved::Absent => Told::new("absent", Exit::Failed, absent_words(store, &args.which)),
+        Resolved::Absent => Told::new("absent", Exit::Failed, absent_words(store, tenant, id)),
         other => tell(id, other, &who),
     };
     if args.json {
@@ -275,6 +283,11 @@ fn illegal_words(id: &OperationId, illegal: &IllegalTransition) -> String {
              stays settled",
             state.as_str()
         ),
+        Some(State::InProgress(Phase::Queued)) => format!(
+            "the delivery of operation `{id}` is on its way; nothing was changed: run `counterfoil \
+             delivery show {id}`, and wait for its outcome, or `counterfoil delivery cancel {id}` \
+             first"
+        ),
         Some(State::InProgress(Phase::Claimed)) => format!(
             "operation `{id}` was begun and nothing was sent; nothing was changed: the caller can \
              send the same call again with the same ID"
@@ -288,24 +301,35 @@ fn illegal_words(id: &OperationId, illegal: &IllegalTransition) -> String {
     }
 }
 
-fn absent_words(store: &dyn Store, which: &Which) -> String {
+/// Whether its effect is delivered later, from the outbox.
+pub(super) fn is_deferred(record: &Record) -> bool {
+    record.nature == Nature::Deferred
+}
+
+/// That there is no such operation, and what that proves.
+pub(super) fn absent_words(store: &dyn Store, tenant: &Tenant, id: &OperationId) -> String {
     format!(
-        "the ledger `{}` has no operation `{}` for the tenant `{}`; check the ID, --tenant and \
-         --data-dir. It proves nothing: the call may still arrive",
-        store.backend_id(),
-        which.id,
-        which.tenant
+        "the ledger `{}` has no operation `{id}` for the tenant `{tenant}`; check the ID, --tenant \
+         and --data-dir. It proves nothing: the call may still arrive",
+        store.backend_id()
     )
 }
 
-fn quarantined_words(id: &OperationId) -> String {
+/// That its record cannot be believed.
+pub(super) fn quarantined_words(id: &OperationId) -> String {
     format!(
         "the record of operation `{id}` fails its own checks and was set aside; nothing in it is \
          believed: run `counterfoil store check FILE` on the ledger"
     )
 }
 
-fn next_step(id: &OperationId, record: &Record) -> String {
+fn next_step(id: &OperationId, record: &Record, delivery: Option<&DeliveryView>) -> String {
+    if let Some(view) = delivery {
+        return format!(
+            "what may be done with its delivery: counterfoil delivery show {}",
+            ticket_id(view.delivery.key)
+        );
+    }
     match record.state {
         State::InProgress(Phase::Claimed) => {
             "nothing was sent: the caller can send the same call again with the same ID".into()

@@ -13,8 +13,10 @@ use tokio_util::sync::CancellationToken;
 use super::UsageError;
 use crate::cli::exit::Exit;
 use crate::config::{Environment, Flags, HttpArgs, LocalOnly, Settings, SettingsArgs};
+use crate::connector::Connectors;
 use crate::http::{self, Auth, HttpOptions, MCP_PATH, tls};
 use crate::tokens::LiveTokens;
+use crate::tools::Toolbox;
 use crate::wire::WireLimits;
 use crate::{ledger, output, serve, worker};
 
@@ -66,20 +68,21 @@ pub(super) struct ServeArgs {
 /// Whatever keeps the server from starting.
 pub(super) async fn run(args: ServeArgs, env: &Environment) -> anyhow::Result<Exit> {
     let flags = Flags::from(&args.settings).and(&args.http_settings);
-    let mut settings = Settings::load(&flags, env)?;
+    let (mut settings, connectors) = Settings::load_with_connectors(&flags, env)?;
     settings.worker &= !args.no_worker;
     let doubts = settings.doubts();
     doubts.iter().for_each(|doubt| output::note(format_args!("warning: {doubt}")));
     let shutdown = serve::shutdown_signal().context("the process cannot watch for SIGTERM")?;
     if let Some(address) = args.http {
-        return over_http(address, &settings, env, shutdown).await;
+        return over_http(address, &settings, connectors, env, shutdown).await;
     }
     let engine = ledger::open_engine(&settings).await?;
     worker::start(&engine, &settings, env, &shutdown)?;
     let job = retention_job(&settings, &engine);
     let limits = WireLimits { drain_limit: settings.drain, ..WireLimits::default() };
     let caller = serve::stdio_caller(settings.principal.clone());
-    let ended = serve::stdio(engine, caller, rmcp::transport::stdio_pipes(), limits, shutdown);
+    let tools = Toolbox::new(engine, connectors);
+    let ended = serve::stdio(tools, caller, rmcp::transport::stdio_pipes(), limits, shutdown);
     let ended = ended.await;
     // The ledger is closed by now, or could not be: either way there is nothing left to purge.
     job.abort();
@@ -91,6 +94,7 @@ pub(super) async fn run(args: ServeArgs, env: &Environment) -> anyhow::Result<Ex
 async fn over_http(
     address: SocketAddr,
     settings: &Settings,
+    connectors: Connectors,
     env: &Environment,
     shutdown: CancellationToken,
 ) -> anyhow::Result<Exit> {
@@ -117,7 +121,8 @@ async fn over_http(
         drain_limit: settings.drain,
     };
     let job = retention_job(settings, &engine);
-    let served = serve::http(engine, listener, options, shutdown).await;
+    let tools = Toolbox::new(engine, connectors);
+    let served = serve::http(tools, listener, options, shutdown).await;
     job.abort();
     served?;
     Ok(Exit::Done)

@@ -92,20 +92,31 @@ impl Schema {
         &self.json
     }
 
-    /// The schema of arguments as a client sees it, with our `operation_id`.
+    /// The schema of arguments as a client sees it, with our `operation_id`, which is needed. A root
+    /// that does more than list properties stays as it is: the ID then comes in `_meta`.
     #[must_use]
     pub fn published(&self) -> Map<String, Value> {
         let mut root = self.json.as_object().cloned().unwrap_or_default();
+        let counts = ["maxProperties", "minProperties", "propertyNames"];
+        if COMPOSITION.iter().chain(&counts).any(|word| root.contains_key(*word)) {
+            return root;
+        }
         let ours = json!({
             "type": "string",
             "minLength": 1,
             "maxLength": counterfoil_core::limits::MAX_OPERATION_ID_BYTES,
-            "description": "Your name for this one intended effect: give the same text when you try \
-                            again, and another for another effect.",
+            "description": "Your own name for this one intended effect, for example a new UUID. \
+                            Choose it before you call, and keep it: if the reply is lost or says \
+                            pending, ask get_operation_status with it. The same ID with the same \
+                            arguments never does it twice; another effect needs another ID.",
         });
-        let properties = root.entry("properties").or_insert_with(|| json!({}));
-        if let Some(properties) = properties.as_object_mut() {
+        if let Some(properties) =
+            root.entry("properties").or_insert_with(|| json!({})).as_object_mut()
+        {
             properties.insert("operation_id".into(), ours);
+        }
+        if let Some(required) = root.entry("required").or_insert_with(|| json!([])).as_array_mut() {
+            required.push("operation_id".into());
         }
         root
     }
@@ -300,9 +311,19 @@ mod tests {
 
     #[test]
     fn a_published_schema_has_our_argument() {
-        // Promise: an agent sees how to name the effect, and a closed schema lets it.
+        // Promise: an agent sees how to name the effect, and a closed schema lets it; a root whose
+        // meaning it would change is left alone.
         let published = Value::Object(schema().published());
         assert_eq!(published["properties"]["operation_id"]["type"], "string");
         assert_eq!(published["additionalProperties"], false);
+        assert_eq!(published["required"], json!(["title", "operation_id"]));
+        let bare = Schema::of_arguments(json!({"type": "object"})).expect("a schema");
+        assert_eq!(bare.published()["required"], json!(["operation_id"]));
+        for word in [json!({"maxProperties": 1}), json!({"oneOf": [{"required": ["a"]}]})] {
+            let mut json = json!({"type": "object", "properties": {"a": {}}});
+            json.as_object_mut().expect("an object").extend(word.as_object().expect("one").clone());
+            let schema = Schema::of_arguments(json).expect("a schema");
+            assert_eq!(Value::Object(schema.published()), *schema.json());
+        }
     }
 }

@@ -16,8 +16,8 @@ impl Account {
         Self { quiet, colour: std::io::stderr().is_terminal() && !plain }
     }
 
-    pub(super) fn intro(self, directory: &Path) {
-        self.line("", "The lost reply, recovered (case 03, SQLite).");
+    pub(super) fn intro(self, title: &str, directory: &Path) {
+        self.line("", title);
         self.line(
             "",
             &format!("Raw transcripts and the ledger are kept in {}", directory.display()),
@@ -41,9 +41,9 @@ impl Account {
         self.line("32", &format!("   ✓ {text}"));
     }
 
-    pub(super) fn outro(self, issues: u64) {
+    pub(super) fn outro(self, text: &str) {
         self.line("", "");
-        self.line("1", &format!("One call, one lost reply, one retry: {issues} issue. Done."));
+        self.line("1", text);
     }
 
     fn line(self, colour: &str, text: &str) {

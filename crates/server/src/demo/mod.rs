@@ -4,6 +4,8 @@
 
 mod account;
 pub mod child;
+pub mod desk;
+pub mod outage;
 mod tee;
 
 use std::path::{Path, PathBuf};
@@ -21,7 +23,7 @@ use rmcp::service::{ClientLifecycleMode, ClientServiceExt, RunningService};
 use rmcp::{RoleClient, ServiceError};
 use serde::Serialize;
 use serde_json::{Value, json};
-use tokio::process::Child;
+use tokio::process::{Child, Command};
 
 use account::Account;
 use tee::Tee;
@@ -51,7 +53,7 @@ pub async fn run(directory: &Path, quiet: bool) -> anyhow::Result<DemoReport> {
     make_new(directory)?;
     let account = Account::new(quiet);
     let data_dir = directory.join("data");
-    account.intro(directory);
+    account.intro("The lost reply, recovered (case 03, SQLite).", directory);
 
     account.step(1, "A client calls create_issue. The server asks for the issue's text.");
     let first = connect(&data_dir, &directory.join("first.jsonl"), child::Mode::LoseReply).await?;
@@ -117,7 +119,7 @@ pub async fn run(directory: &Path, quiet: bool) -> anyhow::Result<DemoReport> {
         raw_artifacts: directory.to_owned(),
     };
     ensure!(rows == [1, 1], "the ledger holds {} issues and {} operations", rows[0], rows[1]);
-    account.outro(rows[0]);
+    account.outro(&format!("One call, one lost reply, one retry: {} issue. Done.", rows[0]));
     Ok(report)
 }
 
@@ -206,9 +208,20 @@ async fn connect(
     transcript: &Path,
     mode: child::Mode,
 ) -> anyhow::Result<Connection> {
+    let mut command = own_command()?;
+    command.args(child::arguments(data_dir, PRINCIPAL, mode));
+    connect_to(command, transcript).await
+}
+
+/// This very program.
+fn own_command() -> anyhow::Result<Command> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
-    let mut child = tokio::process::Command::new(program)
-        .args(child::arguments(data_dir, PRINCIPAL, mode))
+    Ok(Command::new(program))
+}
+
+/// Starts a server, and a client of revision 2026-07-28 that keeps what passes in `transcript`.
+async fn connect_to(mut command: Command, transcript: &Path) -> anyhow::Result<Connection> {
+    let mut child = command
         .stdin(std::process::Stdio::piped())
         .stdout(std::process::Stdio::piped())
         .kill_on_drop(true)

@@ -44,6 +44,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::handler::Handler;
 use crate::metrics::Metrics;
+use crate::tools::Toolbox;
 use gate::Gate;
 use health::Health;
 use limits::Principals;
@@ -97,13 +98,14 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 /// # Errors
 /// [`io::Error`] if the listener's address cannot be told.
 pub async fn serve(
-    engine: Arc<Engine>,
+    tools: Toolbox,
     listener: TcpListener,
     options: HttpOptions,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
     let metrics = Arc::new(Metrics::default());
-    let handler = Handler::over_http(Arc::clone(&engine), shutdown.clone(), Arc::clone(&metrics));
+    let engine = Arc::clone(tools.engine());
+    let handler = Handler::over_http(tools, shutdown.clone(), Arc::clone(&metrics));
     run(handler, engine, listener, options, metrics, shutdown).await
 }
 

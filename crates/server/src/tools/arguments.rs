@@ -4,12 +4,20 @@ use counterfoil_core::identity::OperationId;
 use counterfoil_core::json::{Object, Value};
 use counterfoil_core::refusal::{Code, Refusal};
 
+use crate::connector::SUPPORT_TICKET;
 use crate::wire::{RawCall, meta};
+
+/// The argument that names the operation.
+pub const OPERATION_ID: &str = "operation_id";
+/// The same of the tool for support tickets.
+pub const TICKET_KEY: &str = "idempotency_key";
 
 /// The arguments of one call, held against the names that the tool knows.
 #[derive(Debug)]
 pub struct Arguments<'a> {
     tool: &'static str,
+    /// The argument that names the operation.
+    id_field: &'static str,
     object: &'a Object,
 }
 
@@ -27,7 +35,8 @@ impl<'a> Arguments<'a> {
         let object = value
             .as_object()
             .ok_or_else(|| invalid(format!("the arguments of {tool} must be a JSON object")))?;
-        let arguments = Self { tool, object };
+        let id_field = if known.contains(&TICKET_KEY) { TICKET_KEY } else { OPERATION_ID };
+        let arguments = Self { tool, id_field, object };
         for (name, _) in object.iter() {
             if !known.contains(&name) {
                 let refusal = invalid(unknown_argument(tool, name, known));
@@ -87,42 +96,54 @@ impl<'a> Arguments<'a> {
             .ok_or_else(|| invalid(format!("$.arguments.{name} must be a whole number")))
     }
 
-    /// The operation ID, which may come as the argument `operation_id` or as
+    /// The operation ID, which may come as the tool's own argument for it or as
     /// `_meta["io.counterfoil/operationId"]`; if both are there they must agree.
     ///
     /// # Errors
-    /// [`Refusal`] with `operation_id_required` if neither is there, `invalid_argument` if one is
-    /// not usable or they differ.
+    /// As [`operation_id`].
     pub fn operation_id(&self, call_meta: Option<&Value>) -> Result<OperationId, Refusal> {
-        let argument = self.object.get("operation_id");
-        let in_meta =
-            call_meta.and_then(Value::as_object).and_then(|meta| meta.get(meta::OPERATION_ID));
-        let read = |value: &Value, place: &str| {
-            let text =
-                value.as_str().ok_or_else(|| invalid(format!("{place} must be a JSON string")))?;
-            OperationId::parse(text).map_err(|error| invalid(format!("{place}: {error}")))
-        };
-        let argument = argument.map(|v| read(v, "$.arguments.operation_id")).transpose()?;
-        let in_meta = in_meta
-            .map(|v| read(v, &format!("$._meta[\"{}\"]", meta::OPERATION_ID)))
-            .transpose()?;
-        match (argument, in_meta) {
-            (Some(a), Some(b)) if a != b => Err(invalid(format!(
-                "the argument operation_id and _meta[\"{}\"] differ; give one of them, or both \
-                 with the same text",
-                meta::OPERATION_ID
-            ))),
-            (Some(id), _) | (None, Some(id)) => Ok(id),
-            (None, None) => Err(Refusal::new(
-                Code::OperationIdRequired,
-                format!(
-                    "{} needs an operation_id: a text of your own that names this one effect, for \
-                     example a UUID; keep it, and send the same one if you must ask again",
-                    self.tool
-                ),
-                None,
-            )),
-        }
+        operation_id(self.tool, self.id_field, self.object, call_meta)
+    }
+}
+
+/// The operation ID of a call, from the argument `field` or from
+/// `_meta["io.counterfoil/operationId"]`; if both are there they must agree.
+///
+/// # Errors
+/// [`Refusal`] with `operation_id_required` if neither is there, `invalid_argument` if one is not
+/// usable or they differ.
+pub fn operation_id(
+    tool: &str,
+    field: &str,
+    arguments: &Object,
+    call_meta: Option<&Value>,
+) -> Result<OperationId, Refusal> {
+    let in_meta =
+        call_meta.and_then(Value::as_object).and_then(|meta| meta.get(meta::OPERATION_ID));
+    let read = |value: &Value, place: &str| {
+        let text =
+            value.as_str().ok_or_else(|| invalid(format!("{place} must be a JSON string")))?;
+        OperationId::parse(text).map_err(|error| invalid(format!("{place}: {error}")))
+    };
+    let argument = arguments.get(field);
+    let argument = argument.map(|v| read(v, &format!("$.arguments.{field}"))).transpose()?;
+    let in_meta =
+        in_meta.map(|v| read(v, &format!("$._meta[\"{}\"]", meta::OPERATION_ID))).transpose()?;
+    match (argument, in_meta) {
+        (Some(a), Some(b)) if a != b => Err(invalid(format!(
+            "the argument {field} and _meta[\"{}\"] differ; give one of them, or both with the \
+             same text",
+            meta::OPERATION_ID
+        ))),
+        (Some(id), _) | (None, Some(id)) => Ok(id),
+        (None, None) => Err(Refusal::new(
+            Code::OperationIdRequired,
+            format!(
+                "{tool} needs an {field}: a text of your own that names this one effect, for \
+                 example a UUID; keep it, and send the same one if you must ask again"
+            ),
+            None,
+        )),
     }
 }
 
@@ -158,7 +179,9 @@ pub fn operation_id_of(raw: &RawCall) -> Option<OperationId> {
 }
 
 fn operation_id_texts(raw: &RawCall) -> impl Iterator<Item = &str> {
-    let argument = raw.arguments().and_then(|arguments| arguments.get("operation_id"));
+    let tool = raw.params().and_then(|params| params.get("name")).and_then(Value::as_str);
+    let field = if tool == Some(SUPPORT_TICKET) { TICKET_KEY } else { OPERATION_ID };
+    let argument = raw.arguments().and_then(|arguments| arguments.get(field));
     let in_meta = raw.meta().and_then(|all| all.get(meta::OPERATION_ID));
     [argument, in_meta].into_iter().flatten().filter_map(Value::as_str)
 }

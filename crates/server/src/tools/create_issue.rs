@@ -258,6 +258,7 @@ fn ask(request: &Request<'_>, state: String) -> InputRequiredResult {
         state: "unknown",
         replayed: false,
         retry: Retry::SameOperation,
+        contract: None,
     }));
     result
 }

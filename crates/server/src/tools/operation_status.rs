@@ -94,5 +94,6 @@ pub async fn call(
     let value = raw.arguments().unwrap_or(&empty);
     let arguments = Arguments::read(NAME, &["operation_id"], value, raw.meta())?;
     let operation_id = arguments.operation_id(raw.meta())?;
-    Ok(reply::observed(&engine.observe(caller, &operation_id).await?))
+    let (account, contract) = engine.observe_with_contract(caller, &operation_id).await?;
+    Ok(reply::observed(&account, contract))
 }

@@ -3,9 +3,12 @@
 
 use std::sync::LazyLock;
 
-use counterfoil_core::observation::Observation;
+use counterfoil_core::delivery::Contract;
+use counterfoil_core::observation::{Observation, ObservedState, delivery_verdict, retry_after};
+use counterfoil_core::record::Resolution;
 use counterfoil_core::refusal::{Refusal, Retry};
 use counterfoil_engine::Settled;
+use counterfoil_store::outbox::DeliveryView;
 use rmcp::model::{CallToolResult, Implementation, MetaObject};
 use serde_json::{Map, Value, json};
 
@@ -48,6 +51,7 @@ pub fn settled(settled: &Settled) -> CallToolResult {
         state: settled.state().as_str(),
         replayed: settled.replayed(),
         retry: settled.retry(),
+        contract: None,
     };
     finished(CallToolResult::structured(Value::Object(body)), Some(&operation))
 }
@@ -64,25 +68,31 @@ pub fn refused(refusal: &Refusal) -> CallToolResult {
             "retry": refusal.retry().as_str(),
         }
     });
-    let operation =
-        id.map(|id| Operation { id, state: "unknown", replayed: false, retry: refusal.retry() });
+    let operation = id.map(|id| Operation {
+        id,
+        state: "unknown",
+        replayed: false,
+        retry: refusal.retry(),
+        contract: None,
+    });
     finished(CallToolResult::structured_error(body), operation.as_ref())
 }
 
-/// The account that a status call gives.
+/// The account that a status call gives, with the contract of an effect that is delivered.
 #[must_use]
-pub fn observed(observation: &Observation) -> CallToolResult {
+pub fn observed(observation: &Observation, contract: Option<Contract>) -> CallToolResult {
     let body = serde_json::to_value(observation).expect("an observation is plain JSON");
     let operation = Operation {
         id: &observation.operation_id,
         state: observation.state.as_str(),
         replayed: false,
         retry: observation.retry(),
+        contract,
     };
     finished(CallToolResult::structured(body), Some(&operation))
 }
 
-/// A list of operations. It concerns no single one.
+/// A result that concerns no single operation.
 #[must_use]
 pub fn listed(body: Value) -> CallToolResult {
     finished(CallToolResult::structured(body), None)
@@ -97,6 +107,7 @@ pub fn not_accepted(operation_id: &str, action: &str) -> CallToolResult {
         state: "unknown",
         replayed: false,
         retry: Retry::SameOperation,
+        contract: None,
     };
     finished(CallToolResult::structured(body), Some(&operation))
 }
@@ -112,6 +123,36 @@ pub struct Operation<'a> {
     pub replayed: bool,
     /// What the caller may do next.
     pub retry: Retry,
+    /// What makes it safe to try again, where the effect is delivered.
+    pub contract: Option<Contract>,
+}
+
+impl<'a> Operation<'a> {
+    /// What a delivery says of its operation. The call that saw nothing happen, and nobody else, is
+    /// told that a new operation may be used.
+    #[must_use]
+    pub fn of_delivery(view: &'a DeliveryView, replayed: bool) -> Self {
+        let (state, detail) = delivery_verdict(&view.record, &view.delivery);
+        let retry = match (state, view.record.resolution) {
+            (ObservedState::NotApplied, None | Some(Resolution::Proved)) if !replayed => {
+                Retry::NewOperation
+            }
+            _ => retry_after(state, detail),
+        };
+        Self {
+            id: view.record.operation_id.as_str(),
+            state: state.as_str(),
+            replayed,
+            retry,
+            contract: Some(view.delivery.terms.contract),
+        }
+    }
+
+    /// The same for whoever only asks: that a new operation may be used, a question never grants.
+    #[must_use]
+    pub fn of_question(view: &'a DeliveryView) -> Self {
+        Self { replayed: false, ..Self::of_delivery(view, true) }
+    }
 }
 
 /// The `_meta` of a result that concerns an operation.
@@ -123,10 +164,15 @@ pub fn operation_meta(operation: &Operation<'_>) -> MetaObject {
         operation.state,
         operation.replayed,
         operation.retry.as_str(),
+        operation.contract.map(Contract::as_str),
     ));
     all
 }
 
-fn finished(result: CallToolResult, operation: Option<&Operation<'_>>) -> CallToolResult {
+/// A result with what it says of its operation, if it concerns one.
+pub(super) fn finished(
+    result: CallToolResult,
+    operation: Option<&Operation<'_>>,
+) -> CallToolResult {
     result.with_meta(Some(operation.map_or_else(own_meta, operation_meta)))
 }

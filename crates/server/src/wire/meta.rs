@@ -11,13 +11,22 @@ pub const OPERATION_ID: &str = "io.counterfoil/operationId";
 pub const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 
 /// `_meta` of a result of a guarded call. `state` and `retry` are the words of the operation's
-/// state and of the advice on what may be sent next.
-pub fn operation_meta(operation_id: &str, state: &str, replayed: bool, retry: &str) -> MetaObject {
+/// state and of the advice on what may be sent next; `contract` is that of a delivery's target.
+pub fn operation_meta(
+    operation_id: &str,
+    state: &str,
+    replayed: bool,
+    retry: &str,
+    contract: Option<&str>,
+) -> MetaObject {
     let mut operation = JsonObject::new();
     operation.insert("operationId".to_owned(), Value::from(operation_id));
     operation.insert("state".to_owned(), Value::from(state));
     operation.insert("replayed".to_owned(), Value::from(replayed));
     operation.insert("retry".to_owned(), Value::from(retry));
+    if let Some(contract) = contract {
+        operation.insert("contract".to_owned(), Value::from(contract));
+    }
     let mut meta = MetaObject::new();
     meta.insert(OPERATION.to_owned(), Value::Object(operation));
     meta

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test program uses its part of this")]
 
 pub(crate) mod ledger;
+pub(crate) mod outbox;
 
 use std::fs;
 use std::io::Write as _;

@@ -1,6 +1,8 @@
 //! What stands between `counterfoil call` and a server over HTTP: it writes down each request, and
 //! does to one what the test says. And the server itself, as a process.
 
+#![allow(dead_code, reason = "each test program uses its part of this")]
+
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;

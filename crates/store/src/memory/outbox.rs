@@ -185,6 +185,11 @@ impl Ledger {
         }
     }
 
+    /// The frozen request of an item, until it is purged.
+    pub(super) fn request(&self, key: OperationKey) -> Option<Arc<[u8]>> {
+        self.outbox.items.get(&key)?.request.clone()
+    }
+
     pub(super) fn begin_send(
         &mut self,
         begins: &[BeginSend],

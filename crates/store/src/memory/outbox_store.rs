@@ -1,6 +1,9 @@
 //! [`Outbox`] for the ledger in memory: each method is one command under its lock.
 
+use std::sync::Arc;
+
 use counterfoil_core::delivery::{TargetName, TargetState};
+use counterfoil_core::identity::OperationKey;
 use counterfoil_core::time::Timestamp;
 
 use super::MemoryStore;
@@ -44,6 +47,10 @@ impl Outbox for MemoryStore {
 
     fn delivery(&self, which: Which) -> StoreFuture<'_, Option<DeliveryView>> {
         Box::pin(async move { self.with(|ledger, _| Ok(ledger.delivery(&which))) })
+    }
+
+    fn request(&self, key: OperationKey) -> StoreFuture<'_, Option<Arc<[u8]>>> {
+        Box::pin(async move { self.with(|ledger, _| Ok(ledger.request(key))) })
     }
 
     fn deliveries(&self, query: DeliveryQuery) -> StoreFuture<'_, DeliveryPage> {

@@ -14,9 +14,10 @@ mod targets;
 #[cfg(test)]
 mod tests;
 
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
 use counterfoil_core::delivery::{TargetName, TargetState};
+use counterfoil_core::identity::OperationKey;
 use counterfoil_core::time::Timestamp;
 use rusqlite::Connection;
 
@@ -257,6 +258,10 @@ impl Outbox for SqliteStore {
 
     fn delivery(&self, which: Which) -> StoreFuture<'_, Option<DeliveryView>> {
         Box::pin(async move { self.ask(move |c| reads::delivery(c, &which)).await? })
+    }
+
+    fn request(&self, key: OperationKey) -> StoreFuture<'_, Option<Arc<[u8]>>> {
+        Box::pin(async move { self.ask(move |c| reads::request(c, key)).await? })
     }
 
     fn deliveries(&self, query: DeliveryQuery) -> StoreFuture<'_, DeliveryPage> {

@@ -33,8 +33,8 @@ pub(super) struct Report {
 }
 
 enum Ending {
-    /// The tool replied.
-    Replied { value: Value, is_error: bool, is_guarded: bool },
+    /// The tool replied. `is_pending`: it took the call in, and its effect is still to come.
+    Replied { value: Value, is_error: bool, is_guarded: bool, is_pending: bool },
     /// The call was refused.
     Refused(Refused),
     /// Input that the tool asks for was not given.
@@ -51,6 +51,7 @@ impl Report {
                 value: reply.value,
                 is_error: reply.is_error,
                 is_guarded: reply.operation.is_some(),
+                is_pending: belief.action == Action::Reconcile,
             },
             Reply::Refused(refused) => Ending::Refused(refused),
             Reply::InputMissing(names) => Ending::InputMissing(names),
@@ -208,6 +209,13 @@ impl Report {
 
     /// What is known, what not to do, and what to do.
     fn unknown(&self, id: &str) -> String {
+        if matches!(self.ending, Ending::Replied { is_pending: true, is_error: false, .. }) {
+            return format!(
+                "operation {id}: the server has taken it in, and its outcome is not known yet.\nDo \
+                 not send it again under another ID: that could do it twice. Ask:\n  {}",
+                self.again
+            );
+        }
         let (known, doubt) = match &self.ending {
             Ending::Asked { settled, lost } => {
                 let lost = match lost {

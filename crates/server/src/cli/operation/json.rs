@@ -1,15 +1,19 @@
 //! An operation as JSON: the names of an observation's fields where both tell the same.
 
+use counterfoil_core::delivery::Delivery;
 use counterfoil_core::observation::{Detail, EffectSeen, Observation, ObservedState};
 use counterfoil_core::operation::{Phase, State};
 use counterfoil_core::record::{Owner, Record, Resolution};
 use counterfoil_core::refusal::Retry;
 use counterfoil_core::time::Timestamp;
 use counterfoil_store::AuditEvent;
+use counterfoil_store::outbox::DeliveryView;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::report::hex;
+use crate::cli::audit::EventJson;
+use crate::cli::table::hex;
+use crate::cli::ticket::ticket_id;
 
 /// What `operation show --json` prints.
 #[derive(Debug, Serialize)]
@@ -32,8 +36,11 @@ pub(super) struct OperationJson<'a> {
     owner: Option<OwnerJson>,
     resolution: Option<&'static str>,
     effect: Option<Effect<'a>>,
+    /// Of an operation that is delivered later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delivery: Option<DeliveryJson<'a>>,
     result: ResultJson<'a>,
-    audit: Vec<Event<'a>>,
+    audit: Vec<EventJson<'a>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -72,23 +79,34 @@ struct Effect<'a> {
 }
 
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct DeliveryJson<'a> {
+    ticket_id: String,
+    state: &'static str,
+    target: &'a str,
+    attempts: u32,
+    attempt_limit: u32,
+}
+
+impl<'a> From<&'a Delivery> for DeliveryJson<'a> {
+    fn from(item: &'a Delivery) -> Self {
+        Self {
+            ticket_id: ticket_id(item.key),
+            state: item.state.as_str(),
+            target: item.target.as_str(),
+            attempts: item.attempts_count,
+            attempt_limit: item.attempt_limit,
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
 struct ResultJson<'a> {
     bytes: Option<usize>,
     purged: bool,
     /// The stored text itself, so that no number in it is read and written anew.
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<&'a RawValue>,
-}
-
-#[derive(Debug, Serialize)]
-struct Event<'a> {
-    seq: i64,
-    at: String,
-    kind: &'a str,
-    identity: &'a str,
-    who: &'a str,
-    reason: Option<&'a str>,
-    proof: Option<&'a str>,
 }
 
 impl<'a> OperationJson<'a> {
@@ -125,9 +143,14 @@ impl<'a> OperationJson<'a> {
                 id: row.id,
                 seen: seen_word(effect),
             }),
+            delivery: None,
             result: ResultJson::new(record, show_result),
-            audit: audit.iter().map(Event::from).collect(),
+            audit: audit.iter().map(EventJson::from).collect(),
         }
+    }
+
+    pub(super) fn with_delivery(self, view: Option<&'a DeliveryView>) -> Self {
+        Self { delivery: view.map(|view| DeliveryJson::from(&view.delivery)), ..self }
     }
 }
 
@@ -151,20 +174,6 @@ impl From<&Owner> for OwnerJson {
             boot: hex(owner.boot.as_bytes()),
             fence: owner.fence,
             lease_until: owner.lease_until.to_rfc3339(),
-        }
-    }
-}
-
-impl<'a> From<&'a AuditEvent> for Event<'a> {
-    fn from(event: &'a AuditEvent) -> Self {
-        Self {
-            seq: event.seq,
-            at: event.at.to_rfc3339(),
-            kind: &event.kind,
-            identity: &event.identity,
-            who: &event.who,
-            reason: event.reason.as_deref(),
-            proof: event.proof.as_deref(),
         }
     }
 }

@@ -8,6 +8,7 @@ use counterfoil_store::{Cursor, ListQuery, Page, Store};
 use serde_json::{Value, json};
 
 use crate::cli::exit::Exit;
+use crate::cli::table::hex;
 use crate::config::LocationArgs;
 use crate::output::{self, printable};
 
@@ -151,7 +152,7 @@ pub(super) fn as_json(page: &Page, tenant: &Tenant) -> Value {
 }
 
 fn cursor_text(cursor: &Cursor) -> String {
-    super::report::hex(cursor.as_bytes())
+    hex(cursor.as_bytes())
 }
 
 fn cursor(text: &str) -> Result<Cursor, String> {

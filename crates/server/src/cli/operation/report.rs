@@ -1,16 +1,17 @@
 //! One operation as a person reads it, and the same as JSON.
 
-use std::fmt::Write as _;
-
 use counterfoil_core::identity::{BackendId, Caller};
 use counterfoil_core::observation::{EffectSeen, Observation, Snapshot, observe};
 use counterfoil_core::operation::{Phase, State};
 use counterfoil_core::record::{Record, Resolution};
 use counterfoil_core::time::Timestamp;
 use counterfoil_store::AuditEvent;
+use counterfoil_store::outbox::DeliveryView;
 
 use super::json::OperationJson;
-use crate::output::printable;
+use crate::cli::audit::trail_text;
+use crate::cli::table::{fields, hex};
+use crate::cli::ticket::ticket_id;
 
 /// What `operation show` tells.
 #[derive(Debug)]
@@ -21,6 +22,8 @@ pub(super) struct Report<'a> {
     /// What the operation's own principal is told.
     told: Observation,
     audit: &'a [AuditEvent],
+    /// Its item, if it is delivered later.
+    delivery: Option<&'a DeliveryView>,
 }
 
 impl<'a> Report<'a> {
@@ -38,7 +41,12 @@ impl<'a> Report<'a> {
             Snapshot::Absent | Snapshot::Quarantined => EffectSeen::NotLocal,
         };
         let told = observe(&caller, &record.operation_id, backend, snapshot, now);
-        Self { backend, record, effect, told, audit }
+        Self { backend, record, effect, told, audit, delivery: None }
+    }
+
+    /// With the item of an operation that is delivered later.
+    pub(super) fn with_delivery(self, delivery: Option<&'a DeliveryView>) -> Self {
+        Self { delivery, ..self }
     }
 
     /// Lines of names and values, and below them the audit trail.
@@ -88,12 +96,12 @@ impl<'a> Report<'a> {
         if let Some(resolution) = record.resolution {
             lines.push(("resolved", resolution_words(resolution).into()));
         }
-        lines.push(("effect", self.effect_words()));
-        lines.push(("result", self.result_words(show_result)));
-        let mut text = String::new();
-        for (name, value) in lines {
-            let _ = writeln!(text, "{name:<15}  {}", printable(&value));
+        match self.delivery {
+            Some(view) => lines.push(("delivery", delivery_words(view))),
+            None => lines.push(("effect", self.effect_words())),
         }
+        lines.push(("result", self.result_words(show_result)));
+        let mut text = fields(&lines);
         self.write_audit(&mut text);
         text.truncate(text.trim_end().len());
         text
@@ -101,7 +109,9 @@ impl<'a> Report<'a> {
 
     /// The same for programs.
     pub(super) fn to_json(&self, show_result: bool) -> OperationJson<'_> {
-        OperationJson::new(self.record, self.effect, &self.told, self.audit, show_result)
+        let json =
+            OperationJson::new(self.record, self.effect, &self.told, self.audit, show_result);
+        json.with_delivery(self.delivery)
     }
 
     fn effect_words(&self) -> String {
@@ -129,27 +139,7 @@ impl<'a> Report<'a> {
             return;
         }
         text.push_str("\naudit trail\n");
-        let width = self.audit.iter().map(|event| event.kind.chars().count()).max().unwrap_or(0);
-        for event in self.audit {
-            let line = format!(
-                "{:>3}  {}  {:<width$}  {}",
-                event.seq,
-                event.at.to_rfc3339(),
-                event.kind,
-                event.who
-            );
-            let _ = writeln!(text, "{}", printable(&line));
-            let mut more = |name: &str, value: Option<&str>| {
-                if let Some(value) = value {
-                    let value = printable(value).replace('\n', "\n             ");
-                    let _ = writeln!(text, "     {name}: {value}");
-                }
-            };
-            let other = event.identity != self.record.operation_id.as_str();
-            more("under", (other && !event.identity.is_empty()).then_some(&event.identity));
-            more("reason", event.reason.as_deref());
-            more("proof", event.proof.as_deref());
-        }
+        text.push_str(&trail_text(self.audit, &self.record.operation_id));
     }
 }
 
@@ -172,10 +162,15 @@ const fn resolution_words(resolution: Resolution) -> &'static str {
     }
 }
 
-/// Two lower-case digits for each byte.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+/// One line; `delivery show` has the rest.
+fn delivery_words(view: &DeliveryView) -> String {
+    let item = &view.delivery;
+    format!(
+        "{}, {} of {} attempts, to {}; `counterfoil delivery show {}`",
+        item.state.as_str(),
+        item.attempts_count,
+        item.attempt_limit,
+        item.target,
+        ticket_id(item.key)
+    )
 }

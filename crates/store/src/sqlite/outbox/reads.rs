@@ -1,6 +1,7 @@
 //! Questions about deliveries, asked of the reading threads; nothing here writes.
 
 use std::fmt;
+use std::sync::Arc;
 
 use counterfoil_core::delivery::TargetName;
 use counterfoil_core::identity::OperationKey;
@@ -107,6 +108,21 @@ pub(super) fn delivery(
         Ok(view) => Ok(view),
         Err(damage) => quarantined(damage),
     })
+}
+
+/// The frozen request of an item; the inner error is that it is not what was frozen.
+pub(super) fn request(
+    connection: &Connection,
+    key: OperationKey,
+) -> rusqlite::Result<Result<Option<Arc<[u8]>>, StoreError>> {
+    let is_kept: bool = connection
+        .prepare_cached("SELECT EXISTS (SELECT 1 FROM outbox_requests WHERE operation_key = ?1)")?
+        .query_row([key.as_bytes().as_slice()], |row| row.get(0))?;
+    if !is_kept {
+        return Ok(Ok(None));
+    }
+    let request = items::request(connection, key)?;
+    Ok(request.map(Some).map_err(|damage| StoreError::Quarantined { reason: damage.to_string() }))
 }
 
 /// An item with its operation and its target; the inner error is that one of them is damaged.

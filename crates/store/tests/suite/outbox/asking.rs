@@ -4,7 +4,9 @@ use counterfoil_core::delivery::{ALL_STATES, ErrorClass, State, TargetName};
 use counterfoil_core::identity::{OperationKey, Tenant};
 use counterfoil_core::time::Timestamp;
 use counterfoil_store::StoreError;
-use counterfoil_store::outbox::{DeliveryQuery, OutboxStats, TargetAction, TargetView, Which};
+use counterfoil_store::outbox::{
+    DeliveryQuery, Happened, OutboxStats, TargetAction, TargetView, Which,
+};
 
 use super::super::calls::{TestCall, call};
 use super::{
@@ -49,6 +51,20 @@ pub async fn pages_hold_every_item_once_and_the_newest_first<F: OutboxFactory>()
     assert!(next.is_some());
     let all = DeliveryQuery { max_count: usize::MAX, ..DeliveryQuery::default() };
     assert_eq!(page(&desk, &all).await.0.len(), 60);
+}
+
+pub async fn a_request_is_read_as_it_was_frozen<F: OutboxFactory>() {
+    // Promise: an operator sees the very bytes that a worker sends, whatever became of the item.
+    let desk = Desk::<F>::new();
+    let key = desk.fresh("op-1", KEY).await;
+    let read = || async { desk.outbox.request(key).await.expect("readable") };
+    let kept = read().await;
+    let item = desk.sending().await;
+    assert_eq!(kept, Some(item.request.clone()));
+    desk.report(&item, Happened::Sent(applied())).await;
+    assert_eq!(read().await, kept);
+    let nowhere = OperationKey::from_bytes([0xee; 16]);
+    assert_eq!(desk.outbox.request(nowhere).await.expect("readable"), None);
 }
 
 pub async fn a_list_holds_what_was_asked_for<F: OutboxFactory>() {
