@@ -64,13 +64,16 @@ fn run(command: &mut Command) {
     );
 }
 
-/// Whom the server becomes when it is started as root, which it refuses to stay: nobody, if nobody
-/// can read the programs' folder.
+/// Whom the server becomes when it is started as root, which it refuses to stay unasked: nobody, if
+/// nobody can read the programs and their Python.
 fn user_for(programs: &Path) -> &'static str {
     let is_open =
         |folder: &Path| fs::metadata(folder).is_ok_and(|it| it.permissions().mode() & 0o001 != 0);
-    let real = fs::canonicalize(programs).expect("it is there");
-    if real.ancestors().all(is_open) { "nobody" } else { "root" }
+    let can_read = |path: &Path| {
+        let real = fs::canonicalize(path).expect("it is there");
+        real.ancestors().all(is_open)
+    };
+    if can_read(programs) && can_read(&programs.join("python")) { "nobody" } else { "root" }
 }
 
 impl Roundup {
