@@ -1,6 +1,7 @@
 //! What the outbox is compared with: raw SQLite that writes the same rows and the same states. It
 //! makes no digest, decides nothing and reads back only what it needs to find its rows.
 
+use std::sync::Barrier;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
 
@@ -49,7 +50,7 @@ impl RawOutbox {
         let (jobs, queue) = channel::<(usize, Row)>();
         let (replies, answers): (Vec<_>, Vec<_>) = (0..callers).map(|_| channel::<()>()).unzip();
         let connection = &mut self.connection;
-        let start = Instant::now();
+        let barrier = &Barrier::new(callers + 1);
         std::thread::scope(|scope| {
             let writer = scope.spawn(move || write_groups(connection, &queue, &replies));
             let threads: Vec<_> = answers
@@ -59,6 +60,8 @@ impl RawOutbox {
                     let jobs = jobs.clone();
                     scope.spawn(move || {
                         let mut latencies = Vec::new();
+                        barrier.wait();
+                        let start = Instant::now();
                         while let Some(row) = pool.take(start) {
                             let begun = Instant::now();
                             // A writer that failed says so itself.
@@ -72,6 +75,8 @@ impl RawOutbox {
                 })
                 .collect();
             drop(jobs);
+            barrier.wait();
+            let start = Instant::now();
             let mut latencies = Vec::new();
             for thread in threads {
                 latencies.extend(thread.join().expect("a caller does not panic"));

@@ -14,6 +14,8 @@ use counterfoil_store::outbox::{
 };
 use counterfoil_store::{SqliteOptions, SqliteStore, Store as _};
 
+use tokio::sync::Barrier;
+
 use super::figures::Round;
 use super::work::{ENDLESS, Pool, TARGET, Workload};
 
@@ -58,12 +60,15 @@ impl OutboxLedger {
     /// If a call is not accepted.
     pub async fn accept(&self, callers: usize, pool: Pool<Acceptance>) -> anyhow::Result<Round> {
         let pool = Arc::new(pool);
-        let start = Instant::now();
+        let barrier = Arc::new(Barrier::new(callers + 1));
         let mut running = Vec::with_capacity(callers);
         for _ in 0..callers {
             let (pool, store) = (Arc::clone(&pool), Arc::clone(&self.store));
+            let barrier = Arc::clone(&barrier);
             running.push(tokio::spawn(async move {
                 let mut latencies = Vec::new();
+                barrier.wait().await;
+                let start = Instant::now();
                 while let Some(acceptance) = pool.take(start) {
                     let begun = Instant::now();
                     let accepted = store.accept(acceptance).await?;
@@ -73,6 +78,8 @@ impl OutboxLedger {
                 anyhow::Ok(latencies)
             }));
         }
+        barrier.wait().await;
+        let start = Instant::now();
         let mut latencies = Vec::new();
         for caller in running {
             latencies.extend(caller.await??);
