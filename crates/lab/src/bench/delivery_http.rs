@@ -38,14 +38,17 @@ impl Server {
         self.changed.notify_one();
     }
 
+    fn take_if(&self, count: usize) -> Option<Vec<Instant>> {
+        let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+        (answered.len() >= count).then(|| std::mem::take(&mut *answered))
+    }
+
     async fn take(&self, count: usize) -> Vec<Instant> {
         loop {
             let changed = self.changed.notified();
-            let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
-            if answered.len() >= count {
-                return std::mem::take(&mut answered);
+            if let Some(answered) = self.take_if(count) {
+                return answered;
             }
-            drop(answered);
             changed.await;
         }
     }
