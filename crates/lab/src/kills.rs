@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::child::ChildOptions;
-use crate::cuts::{CutSpec, End, POINTS};
+use crate::cuts::{CutSpec, End, LOCAL_POINTS};
 use crate::delivery::campaign;
 use crate::history::{Event, Physical, Recorder, Saw, check};
 use crate::process::{Ended, Launch};
@@ -221,7 +221,7 @@ impl How {
     fn plan(random: &mut Random, campaign: &Campaign) -> Self {
         // Without a ledger there is nothing to cut.
         if !campaign.unguarded && random.chance(1, 3) {
-            let point = POINTS[random.below(POINTS.len() as u64) as usize];
+            let point = LOCAL_POINTS[random.below(LOCAL_POINTS.len() as u64) as usize];
             // One pass in ten is a first commit; waiting for many of them takes long.
             let most = if point == "store.after_first_commit" { 3 } else { MOST_PASSES };
             let nth = 1 + random.below(most) as usize;
