@@ -38,14 +38,18 @@ impl Server {
         self.changed.notify_one();
     }
 
+    /// What was answered so far, if it is so many.
+    fn if_all(&self, count: usize) -> Option<Vec<Instant>> {
+        let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+        (answered.len() >= count).then(|| std::mem::take(&mut *answered))
+    }
+
     async fn take(&self, count: usize) -> Vec<Instant> {
         loop {
             let changed = self.changed.notified();
-            let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
-            if answered.len() >= count {
-                return std::mem::take(&mut answered);
+            if let Some(all) = self.if_all(count) {
+                return all;
             }
-            drop(answered);
             changed.await;
         }
     }
