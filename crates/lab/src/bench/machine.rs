@@ -20,14 +20,15 @@ pub struct Machine {
     pub load: String,
     /// The linked SQLite.
     pub sqlite: &'static str,
-    /// How many interleaved pairs each figure is the median of.
-    pub pair_count: usize,
+    /// How many interleaved pairs each figure is the median of; `None` where nothing is paired.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pair_count: Option<usize>,
 }
 
 impl Machine {
     /// This one, for files in `directory`.
     #[must_use]
-    pub fn here(directory: &std::path::Path, pair_count: usize) -> Self {
+    pub fn here(directory: &std::path::Path, pair_count: Option<usize>) -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let known = |text: Option<&str>| text.unwrap_or("unknown").trim().to_owned();
         let processors = read("/proc/cpuinfo");
@@ -59,11 +60,15 @@ impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { processor, processor_count, kernel, file_system, load, sqlite, pair_count } =
             self;
-        writeln!(
+        write!(
             f,
             "{processor}, {processor_count} threads, Linux {kernel}, {file_system}, SQLite {sqlite}; \
-             load before the run {load}; medians of {pair_count} interleaved pairs.",
-        )
+             load before the run {load}",
+        )?;
+        if let Some(count) = pair_count {
+            write!(f, "; medians of {count} interleaved pairs")?;
+        }
+        writeln!(f, ".")
     }
 }
 

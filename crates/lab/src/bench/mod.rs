@@ -124,7 +124,8 @@ async fn ledger(args: &LedgerArgs) -> anyhow::Result<String> {
     let parent = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     let place = tempfile::tempdir_in(&parent)
         .with_context(|| format!("nothing can be written in {}", parent.display()))?;
-    let machine = Some(Machine::here(place.path(), plan.pair_count));
+    let pair_count = (!args.soak).then_some(plan.pair_count);
+    let machine = Some(Machine::here(place.path(), pair_count));
     let report = if args.soak {
         let length = args.minutes.unwrap_or(AN_HOUR);
         Report { machine, ..soak::run(place.path(), length).await? }
