@@ -124,7 +124,7 @@ pub async fn run(args: &DeliveryArgs) -> anyhow::Result<String> {
     let parent = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     let place = tempfile::tempdir_in(&parent)
         .with_context(|| format!("nothing can be written in {}", parent.display()))?;
-    let machine = Some(Machine::here(place.path(), sizes.plan.pair_count));
+    let machine = Some(Machine::here(place.path(), Some(sizes.plan.pair_count)));
     let mut report = Report { machine, ..Report::default() };
     let parts = if args.only.is_empty() { &ALL[..] } else { &args.only };
     for part in parts {
