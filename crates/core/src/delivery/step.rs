@@ -205,6 +205,10 @@ fn not_applied(
         }
         Then::DeadLetter => {
             draft.target = Some(TargetChange::Open);
+            if draft.to.unknown_count > 0 && draft.to.terms.contract.has_lookup() {
+                // The target would say the same to every repeat: what is left is to search.
+                draft.to.attempt_limit = draft.to.attempts_count;
+            }
             draft.give_up(class, words)
         }
         Then::Retry { after } => {
