@@ -5,7 +5,7 @@ use std::time::Duration;
 use counterfoil_core::delivery::{ParkReason, State};
 use counterfoil_store::outbox::RevokeOrder;
 
-use crate::desk::{Desk, Wire, created};
+use crate::desk::{Desk, Wire, answer, created};
 use crate::world::{World, desk, tenant};
 
 const ARGUMENTS: &str = r#"{"subject":"printer"}"#;
@@ -106,6 +106,45 @@ async fn a_connector_edited_in_place_changes_no_frozen_request() {
     let shelf = service.shelf();
     assert_eq!(shelf.seen[0].path, "/tickets");
     assert!(shelf.seen[0].member("subject").starts_with("printer [cf"));
+}
+
+#[tokio::test]
+async fn a_search_whose_matches_are_others_now_proves_nothing() {
+    // Promise: an edited lookup does not take what an item's own effect looks like for its absence,
+    // nor somebody else's for its presence: neither is it sent again, nor called delivered.
+    for (from, to) in [
+        // The effect's subject holds the marker; its body does not.
+        ("field = \"/subject\"", "field = \"/body\""),
+        (
+            "items = \"/items\"\nfield = \"/subject\"\ncontains = \"{{ marker }}\"\nexternal_id = \
+             \"/id\"\ncomplete = true\n",
+            "found = [200]\nabsent = [404]\n",
+        ),
+    ] {
+        let service = Desk::start(|seen, shelf| {
+            if seen.method == "GET" {
+                return answer(200, "", r#"{"items":[{"id":"9","subject":"x","body":"y"}]}"#);
+            }
+            shelf.make(seen);
+            Wire::Reset
+        })
+        .await;
+        let toml = desk("lookup", &service.origin(), "/tickets");
+        let mut world = World::new(&toml).await;
+        let key = world.submit("op-1", ARGUMENTS).await;
+        let worker = world.work();
+        // The request, and a search that was too early to prove anything.
+        service.arrived(2).await;
+        worker.stop().await;
+        let edited = toml.replace(from, to);
+        assert_ne!(edited, toml);
+        world.configure(&edited);
+        world.clock.advance(Duration::from_secs(60));
+        let item = world.settle(key).await.delivery;
+        assert_eq!(item.state, State::InDoubt, "{to}: {item:?}");
+        let posts = service.shelf().seen.iter().filter(|it| it.method == "POST").count();
+        assert_eq!((posts, service.effects()), (1, 1), "{to}");
+    }
 }
 
 #[tokio::test]
