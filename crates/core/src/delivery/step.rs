@@ -79,6 +79,11 @@ pub fn step(item: &Delivery, event: Event, now: Timestamp) -> Result<Change, Ill
         (_, Event::Unpark) => refuse("unpark", "it is not parked"),
 
         (State::DeadLetter, Event::Redrive) => redrive(item, now),
+        // Nobody can see that the configuration was put right but the worker, which looks again
+        // before the first byte, and parks it again if it was not.
+        (State::Parked, Event::Redrive) if item.park == Some(ParkReason::AccountChanged) => {
+            Ok(Draft::of(item, now).queue_at(now).audit("redriven").done())
+        }
         (State::InDoubt, Event::Redrive) => refuse(
             "redrive",
             "it may have been done already; look at the target, then use `counterfoil operation \

@@ -383,6 +383,22 @@ fn what_stands_against_an_item_parks_it_until_it_does_not() {
 }
 
 #[test]
+fn what_was_parked_for_an_account_goes_on_when_a_person_has_put_it_right() {
+    // Promise: an edit of the configuration that is taken back loses no item; what goes on by itself
+    // is nobody's to send, and no order grants more attempts than there were.
+    for reason in ParkReason::ALL {
+        let parked = Story::of(key()).send(A).ends(A, lost()).at(60_000).claim(A, false);
+        let parked = parked.then(Event::Park(reason));
+        if reason != ParkReason::AccountChanged {
+            parked.refused(Event::Redrive);
+            continue;
+        }
+        let again = parked.then(Event::Redrive).is(State::Queued, None).item;
+        assert_eq!((again.park, again.unknown_count, again.attempt_limit), (None, 1, 3));
+    }
+}
+
+#[test]
 fn a_key_that_the_target_quarrels_about_is_for_people() {
     // Promise: a key used with other parameters, or a stored failure, is not sent for ever.
     for (class, alarm) in

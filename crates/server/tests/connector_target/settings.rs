@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use counterfoil_core::delivery::{ParkReason, State};
-use counterfoil_store::outbox::RevokeOrder;
+use counterfoil_store::outbox::{Directed, RevokeOrder};
 
 use crate::desk::{Desk, Wire, answer, created};
 use crate::world::{World, desk, tenant};
@@ -56,6 +56,13 @@ async fn an_item_never_follows_its_connector_to_another_origin() {
     let item = world.settle(key).await.delivery;
     assert_eq!((item.state, item.park), (State::Parked, Some(ParkReason::AccountChanged)));
     assert_eq!((old.requests(), new.requests()), (0, 0));
+    // Sent again while it still stands: it waits again. Put back: it goes where it was made for.
+    assert!(matches!(world.redrive(key).await, Directed::Done(_)));
+    assert_eq!(world.settle(key).await.delivery.state, State::Parked);
+    world.configure(&desk("never", &old.origin(), "/tickets"));
+    assert!(matches!(world.redrive(key).await, Directed::Done(_)));
+    assert_eq!(world.settle(key).await.delivery.state, State::Delivered);
+    assert_eq!((old.requests(), new.requests()), (1, 0));
 }
 
 #[tokio::test]
