@@ -14,6 +14,9 @@ use crate::record::StoredResult;
 use crate::retry::pause_asked_for;
 use crate::time::Timestamp;
 
+/// Why a redrive is refused.
+const ONLY_DEAD_LETTERS: &str = "only a dead letter can be sent again";
+
 /// Decides what `event` makes of an item at `now`, on the store's clock.
 ///
 /// # Errors
@@ -78,12 +81,7 @@ pub fn step(item: &Delivery, event: Event, now: Timestamp) -> Result<Change, Ill
         }
         (_, Event::Unpark) => refuse("unpark", "it is not parked"),
 
-        (State::DeadLetter, Event::Redrive) => redrive(item, now),
-        // Nobody can see that the configuration was put right but the worker, which looks again
-        // before the first byte, and parks it again if it was not.
-        (State::Parked, Event::Redrive) if item.park == Some(ParkReason::AccountChanged) => {
-            Ok(Draft::of(item, now).queue_at(now).audit("redriven").done())
-        }
+        (State::DeadLetter | State::Parked, Event::Redrive) => redrive(item, now),
         (State::InDoubt, Event::Redrive) => refuse(
             "redrive",
             "it may have been done already; look at the target, then use `counterfoil operation \
@@ -92,7 +90,7 @@ pub fn step(item: &Delivery, event: Event, now: Timestamp) -> Result<Change, Ill
         (State::Cancelled, Event::Redrive) => {
             refuse("redrive", "a person ended it for good; submit it under a new operation ID")
         }
-        (_, Event::Redrive) => refuse("redrive", "only a dead letter can be sent again"),
+        (_, Event::Redrive) => refuse("redrive", ONLY_DEAD_LETTERS),
 
         (_, Event::Withdraw(how)) => withdraw(item, how, now),
         (State::DeadLetter | State::InDoubt, Event::Resolve(verdict)) => {
@@ -347,6 +345,16 @@ fn park(item: &Delivery, reason: ParkReason, now: Timestamp) -> Change {
 
 fn redrive(item: &Delivery, now: Timestamp) -> Result<Change, IllegalStep> {
     let refuse = |rule| Err(IllegalStep { from: item.state, event: "redrive", rule });
+    if item.state == State::Parked {
+        // That the configuration was put right nobody sees but the worker. It looks again before the
+        // first byte, and parks the item again if it was not.
+        return match item.park {
+            Some(ParkReason::AccountChanged) => {
+                Ok(Draft::of(item, now).queue_at(now).audit("redriven").done())
+            }
+            _ => refuse(ONLY_DEAD_LETTERS),
+        };
+    }
     if !item.may_send(now) {
         return match item.terms.contract {
             // The promise has run out since: from here on only a person can settle it.
