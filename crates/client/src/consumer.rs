@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use counterfoil_core::consumer::{Belief, Effect, Expected, after_transport_failure};
+use counterfoil_core::consumer::{Belief, Effect, Expected, Submission, after_transport_failure};
 use counterfoil_core::identity::{BackendId, OperationId, Principal};
-use counterfoil_core::refusal::Code;
+use counterfoil_core::refusal::{Code, Retry};
 use counterfoil_core::time::Timestamp;
 use serde_json::{Map, Value};
 use tokio::time::{sleep, timeout};
@@ -422,6 +422,13 @@ fn outcome_of(finished: &Finished) -> Option<Outcome> {
         // A conflict says that this call was refused for good, though nothing of the other request
         // that has its ID. In progress and in doubt stay open: they may be an earlier send of ours.
         Reply::Refused(refused) if refused.code == Code::OperationConflict.as_str() => {
+            Some(Outcome::Refused)
+        }
+        // Kept from the tool by HTTP: of this call nothing is open, whatever an earlier one did.
+        Reply::Refused(refused)
+            if refused.retry == Retry::SameOperation
+                && finished.belief.submission == Submission::NotAdmitted =>
+        {
             Some(Outcome::Refused)
         }
         Reply::Refused(_) | Reply::InputMissing(_) => {

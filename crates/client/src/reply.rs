@@ -207,11 +207,13 @@ pub(crate) fn judge_error(
 }
 
 /// A first leg that was refused before it reached the tool. Once the cause is mended, the same call
-/// may be sent.
+/// may be sent. This call did nothing; where it brought an ID, an earlier one may have.
 pub(crate) fn denied(operation_id: Option<OperationId>, code: String, message: String) -> Finished {
     let retry = Retry::SameOperation;
     let refused = Refused { code, message, retry, not_given: Vec::new() };
-    Finished { operation_id, belief: NOTHING_DONE, reply: Reply::Refused(refused) }
+    let effect = if operation_id.is_some() { Effect::Unknown } else { Effect::NotApplied };
+    let belief = Belief { effect, ..NOTHING_DONE };
+    Finished { operation_id, belief, reply: Reply::Refused(refused) }
 }
 
 /// A first leg that asks for what the user did not give. Nothing more is sent.

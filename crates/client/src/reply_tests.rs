@@ -66,6 +66,18 @@ fn a_conflict_never_says_that_the_operation_did_not_happen() {
 }
 
 #[test]
+fn a_call_that_was_kept_from_the_tool_says_nothing_of_an_earlier_one() {
+    // Promise: HTTP's refusal proves that this call did nothing; an ID that was brought may have
+    // been sent before, and that effect stays unknown.
+    let id = OperationId::parse("op-1").expect("an ID");
+    for (id, effect) in [(Some(id), Effect::Unknown), (None, Effect::NotApplied)] {
+        let finished = denied(id, "http_429".into(), "over a limit".into());
+        let expected = Belief { submission: Submission::NotAdmitted, effect, action: Action::Stop };
+        assert_eq!(finished.belief, expected);
+    }
+}
+
+#[test]
 fn the_value_is_the_structured_content_else_the_text_else_the_blocks() {
     // Promise: the result that is passed on is the tool's own, whole.
     let text = json!({"type": "text", "text": "hi"});

@@ -94,22 +94,27 @@ impl Engine {
         if limit.is_zero() || rests(view.delivery.state) {
             return view;
         }
-        let ended = CancellationToken::new();
+        let (answered, ended) = (CancellationToken::new(), CancellationToken::new());
         let _ends = ended.clone().drop_guard();
-        self.note_unless(&view, cancelled.clone(), ended);
+        self.note_unless(&view, answered.clone(), cancelled.clone(), ended);
         let seen = tokio::select! {
-            seen = self.wait_for_delivery(view.delivery.key, limit) => seen,
+            seen = self.wait_for_delivery(view.delivery.key, limit) => {
+                // The end of an answered call cancels its token too, and nobody took it back.
+                answered.cancel();
+                seen
+            }
             () = cancelled.cancelled() => None,
             () = stop.cancelled() => None,
         };
         seen.unwrap_or(view)
     }
 
-    /// Notes a cancellation that comes before `ended`, in a task of the engine: the caller's own
-    /// future goes with the caller.
+    /// Notes a cancellation that comes before the wait was `answered`, in a task of the engine: the
+    /// caller's own future goes with the caller, which is `ended`.
     fn note_unless(
         self: &Arc<Self>,
         view: &DeliveryView,
+        answered: CancellationToken,
         cancelled: CancellationToken,
         ended: CancellationToken,
     ) {
@@ -120,6 +125,7 @@ impl Engine {
         self.spawn(async move {
             tokio::select! {
                 biased;
+                () = answered.cancelled() => {}
                 () = cancelled.cancelled() => engine.note_cancel(&caller, &id).await,
                 () = ended.cancelled() => {}
             }

@@ -17,6 +17,14 @@ pub const POINTS: [&str; 8] = [
     "store.after_report",
 ];
 
+/// Those that a call with a local effect passes.
+pub const LOCAL_POINTS: [&str; 4] = [
+    "store.after_ledger_insert",
+    "store.after_effect_insert",
+    "store.after_first_commit",
+    "store.after_commit",
+];
+
 /// A place and what happens there: `POINT=exit:CODE` or `POINT=kill`, with `POINT@N` for the Nth
 /// time that the place is reached (the first is 1, the default).
 #[derive(Debug, Clone, PartialEq, Eq)]

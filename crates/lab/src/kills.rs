@@ -18,7 +18,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::child::ChildOptions;
-use crate::cuts::{CutSpec, End, POINTS};
+use crate::cuts::{CutSpec, End, LOCAL_POINTS};
+use crate::delivery::campaign;
 use crate::history::{Event, Physical, Recorder, Saw, check};
 use crate::process::{Ended, Launch};
 use crate::random::Random;
@@ -44,9 +45,13 @@ pub struct KillsArgs {
     /// How many servers share the ledger
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
     servers: u8,
-    /// Servers without a ledger, as a control: violations must be found
+    /// As a control, servers without a ledger, or a target that gets repeats: violations must be
+    /// found
     #[arg(long)]
     unguarded: bool,
+    /// Kill server, worker and help desk of accepted deliveries instead
+    #[arg(long, conflicts_with = "servers")]
+    delivery: bool,
     /// Keep the ledger here; a directory that does not exist
     #[arg(long)]
     data_dir: Option<PathBuf>,
@@ -105,11 +110,15 @@ pub async fn run_command(args: &KillsArgs) -> anyhow::Result<String> {
     let temporary = tempfile::tempdir()?;
     let data_dir = args.data_dir.clone().unwrap_or_else(|| temporary.path().join("data"));
     ensure!(!data_dir.exists(), "{} exists; give a new directory", data_dir.display());
+    let seed = args.seed.map_or_else(fresh, Ok)?;
+    if args.delivery {
+        return of_deliveries(args, data_dir, seed).await;
+    }
     let campaign = Campaign {
         lab: std::env::current_exe()?,
         data_dir,
         kill_count: args.count,
-        seed: args.seed.map_or_else(fresh, Ok)?,
+        seed,
         server_count: args.servers.into(),
         client_count: 8,
         unguarded: args.unguarded,
@@ -118,6 +127,21 @@ pub async fn run_command(args: &KillsArgs) -> anyhow::Result<String> {
     let text = serde_json::to_string_pretty(&summary)?;
     let as_it_should = summary.violations.is_empty() != args.unguarded;
     ensure!(as_it_should, "violations, and whether a ledger was kept, do not agree:\n{text}");
+    Ok(text)
+}
+
+async fn of_deliveries(args: &KillsArgs, place: PathBuf, seed: u64) -> anyhow::Result<String> {
+    let campaign = campaign::Campaign {
+        lab: std::env::current_exe()?,
+        place,
+        kill_count: args.count,
+        seed,
+        reckless: args.unguarded,
+    };
+    let summary = campaign::run(&campaign).await.with_context(|| format!("seed {seed}"))?;
+    let text = serde_json::to_string_pretty(&summary)?;
+    let as_it_should = summary.violations.is_empty() != args.unguarded;
+    ensure!(as_it_should, "violations, and what was promised, do not agree:\n{text}");
     Ok(text)
 }
 
@@ -197,7 +221,7 @@ impl How {
     fn plan(random: &mut Random, campaign: &Campaign) -> Self {
         // Without a ledger there is nothing to cut.
         if !campaign.unguarded && random.chance(1, 3) {
-            let point = POINTS[random.below(POINTS.len() as u64) as usize];
+            let point = LOCAL_POINTS[random.below(LOCAL_POINTS.len() as u64) as usize];
             // One pass in ten is a first commit; waiting for many of them takes long.
             let most = if point == "store.after_first_commit" { 3 } else { MOST_PASSES };
             let nth = 1 + random.below(most) as usize;

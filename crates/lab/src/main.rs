@@ -4,7 +4,8 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use counterfoil_lab::{bench, child, http_relay, kills, relay, seal_state};
+use counterfoil_lab::delivery::role;
+use counterfoil_lab::{bench, child, desk, http_relay, kills, relay, seal_state};
 
 /// The fault lab of counterfoil. It is never shipped.
 #[derive(Debug, Parser)]
@@ -23,6 +24,12 @@ enum Command {
     HttpRelay(http_relay::HttpRelayArgs),
     /// Print a sealed state as a server would issue it
     SealState(seal_state::SealStateArgs),
+    /// File tickets for anybody over HTTP, durably
+    #[command(hide = true)]
+    Desk(desk::DeskArgs),
+    /// Accept and deliver on one ledger
+    #[command(hide = true)]
+    Delivering(role::DeliveringArgs),
     /// Kill servers at random moments under load and check what is left
     Kills(kills::KillsArgs),
     /// Measure what the product costs
@@ -66,6 +73,14 @@ async fn serve_or_print(command: Command) -> anyhow::Result<ExitCode> {
     let printed = match command {
         Command::Child(options) => {
             child::run(&options).await?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Command::Desk(args) => {
+            desk::run(&args).await?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Command::Delivering(args) => {
+            role::run(&args).await?;
             return Ok(ExitCode::SUCCESS);
         }
         Command::SealState(args) => seal_state::run(&args).await?,

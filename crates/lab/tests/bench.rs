@@ -43,6 +43,32 @@ fn every_part_runs_and_keeps_the_form_of_its_results() {
 }
 
 #[test]
+fn deliveries_are_measured_and_keep_the_form_of_their_results() {
+    // Promise: whoever reads the results of deliveries finds the same names and numbers after every
+    // change, and a bound for each.
+    let output = Command::new(env!("CARGO_BIN_EXE_counterfoil-lab"))
+        .args(["bench", "delivery", "--quick", "--json"])
+        .output()
+        .expect("runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("is JSON");
+    let results = report["results"].as_array().expect("results");
+    let names: Vec<&str> = results.iter().filter_map(|one| one["name"].as_str()).collect();
+    let wanted =
+        ["accept", "claim_finish", "queue_depth", "delivered_growth", "restart", "deliver_http"];
+    assert_eq!(names, wanted);
+    for figure in results {
+        for field in ["callers", "ops_per_s", "p50_ms", "p99_ms"] {
+            assert!(figure[field].as_f64().is_some_and(|n| n > 0.0), "{figure}");
+        }
+        let is_compared = figure["name"] != "restart";
+        assert_eq!(figure["limit_ops_per_s"].is_f64(), is_compared, "{figure}");
+        assert_eq!(figure["ratio"].is_f64(), is_compared, "{figure}");
+    }
+    assert_eq!(report["checks"].as_array().map(Vec::len), Some(7));
+}
+
+#[test]
 fn a_soak_runs_and_keeps_the_form_of_its_results() {
     // Promise: at half load for an hour (seconds, unless larger counts are asked for) memory, open
     // files and the log of a server stay what they are.

@@ -142,6 +142,35 @@ fn whatever_becomes_of_the_reply_the_write_is_sent_once() {
 }
 
 #[test]
+fn a_refusal_by_http_says_nothing_of_an_earlier_send() {
+    // Promise: a call whose reply was lost stays unknown, though the same call, sent again with the
+    // same ID, is refused before anything is done for it.
+    let desk = Desk::open();
+    let front = Front::of(&desk.server, |seen| match seen.what.as_str() {
+        WRITE => Act::LoseReply,
+        STATUS => Act::Say(say("403 No", "", "")),
+        _ => Act::Pass,
+    });
+    assert_eq!(desk.create(&front.url, ID).code, Some(3));
+    for status in ["401 No", "403 No", "429 No"] {
+        let front = Front::of(&desk.server, on_write(Act::Say(say(status, "", ""))));
+        let arguments = r#"{"title":"s3cret","body":"b"}"#;
+        let more = ["--operation-id", ID, "--args", arguments, "--json"];
+        let ended = desk.call("create_issue", &front.url, &more);
+        assert_eq!(ended.code, Some(4), "{ended:?}");
+        let told: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+        assert_eq!(
+            (&told["submission"], &told["effect"]),
+            (&json!("not_admitted"), &json!("unknown"))
+        );
+        assert!(told["next"].as_str().is_some_and(|next| next.contains(ID)), "{told}");
+    }
+    let pending = desk.pending();
+    assert!(pending.starts_with(ID) && pending.matches(ID).count() == 2, "one call: {pending}");
+    assert_eq!(desk.operations(), 1);
+}
+
+#[test]
 fn a_server_that_is_gone_before_the_write_has_not_got_it() {
     // Promise: no connection is no dispatch: it is said that nothing was sent, and the journal
     // keeps no open entry; also where the server leaves between the first request and the call.

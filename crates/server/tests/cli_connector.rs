@@ -110,3 +110,25 @@ fn connectors_are_found_through_the_configuration() {
         assert!(refused.contains(words), "{words}\n{refused}");
     }
 }
+
+#[test]
+fn the_readmes_connector_can_be_used_as_it_stands() {
+    // Promise: who copies the README's example has a connector that works.
+    let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
+    let readme = fs::read_to_string(readme).expect("the README is there");
+    let (_, tutorial) = readme.split_once("## Put it in front").expect("the tutorial");
+    let (_, example) = tutorial.split_once("```toml\n").expect("an example");
+    let (example, _) = example.split_once("```").expect("its end");
+    let bench = Bench::new().with_env("HELPDESK_TOKEN", "try-me");
+    let file = bench.data("").with_file_name("counterfoil.toml");
+    fs::write(&file, example).expect("written");
+    let path = file.to_str().expect("UTF-8");
+    let checked = bench.run(&["connector", "check", "--config", path]).done();
+    assert!(checked.stdout.contains("1 connector"), "{checked:?}");
+    let texts = r#"{"subject": "Export fails", "description": "At row 9."}"#;
+    let test = ["connector", "test", "helpdesk", "--config", path, "--args", texts];
+    let shown = bench.run(&test).done().stdout;
+    for words in ["POST http://127.0.0.1:9000/tickets\n", "authorization: Bearer ********\n"] {
+        assert!(shown.contains(words), "{words}\n{shown}");
+    }
+}

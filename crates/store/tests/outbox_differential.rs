@@ -322,7 +322,9 @@ impl Side {
             }
             Act::Look { who } => self.look(*who).await,
             Act::Reopen => {
-                // The time that passed in this process since the last write is forgotten with it.
+                // The time that passed in this process since the last write is forgotten with it; a
+                // probe keeps it, and moves on by the millisecond that passes here.
+                self.clock.pass(Duration::from_millis(1));
                 self.outbox.probe().await.expect("works");
                 if let Some(factory) = reopen {
                     self.outbox.close().await.expect("closes");

@@ -106,6 +106,32 @@ async fn a_taken_back_call_is_delivered_and_the_wish_is_on_record() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_end_of_an_answered_call_is_no_cancellation() {
+    // Promise: the trail says that a call was taken back only where it was: a call whose wait is
+    // over ends, and its token with it.
+    let target = Fake::well().arc();
+    let process = Process::open(store()).await;
+    let item = process.accept("op", &target.target_name(), terms(Contract::Never)).await;
+    let kinds = async || {
+        let events = process.engine.outbox().expect("one").audit(item).await.expect("readable");
+        events.into_iter().map(|event| event.kind).collect::<Vec<_>>()
+    };
+    let check = async |cancel_first: bool| {
+        let (call, stop) = (CancellationToken::new(), CancellationToken::new());
+        if cancel_first {
+            call.cancel();
+        }
+        let view = process.item(item).await;
+        process.engine.await_delivery(view, secs(2), &call, &stop).await;
+        call.cancel();
+        tokio::time::sleep(secs(5)).await;
+        kinds().await.contains(&"cancel_requested".to_owned())
+    };
+    assert!(!check(false).await, "{:?}", kinds().await);
+    assert!(check(true).await, "{:?}", kinds().await);
+}
+
+#[tokio::test(start_paused = true)]
 async fn only_the_named_targets_are_served() {
     // Promise: a worker for some of the targets leaves the others' items alone, and does not take
     // their targets for unconfigured.

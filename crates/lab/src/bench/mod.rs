@@ -1,6 +1,11 @@
 //! `counterfoil-lab bench`: what the product costs, beside what the machine could do at best. All
 //! ratios are medians of interleaved pairs on one disk, told with their spread.
 
+pub mod delivery;
+pub mod delivery_http;
+pub mod delivery_raw;
+pub mod delivery_restart;
+pub mod delivery_side;
 pub mod figures;
 pub mod fingerprint;
 pub mod growth;
@@ -32,6 +37,11 @@ use plan::Plan;
 pub enum BenchCommand {
     /// Measure the ledger beside raw SQLite
     Ledger(LedgerArgs),
+    /// Measure the outbox beside raw SQLite, and deliveries over HTTP beside a bare client
+    Delivery(delivery::DeliveryArgs),
+    /// Start a worker on an outbox that is full and print how soon it delivers
+    #[command(hide = true)]
+    Restart(delivery_restart::RestartArgs),
     /// Load a ledger and print the memory that it took
     #[command(hide = true)]
     Load(load::LoadArgs),
@@ -95,6 +105,8 @@ const AN_HOUR: Duration = Duration::from_secs(3600);
 pub async fn run(command: &BenchCommand) -> anyhow::Result<String> {
     match command {
         BenchCommand::Ledger(args) => ledger(args).await,
+        BenchCommand::Delivery(args) => delivery::run(args).await,
+        BenchCommand::Restart(args) => delivery_restart::deliver(args).await,
         BenchCommand::Load(args) => load::load(args).await,
     }
 }

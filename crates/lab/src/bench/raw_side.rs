@@ -74,6 +74,12 @@ impl RawLedger {
         &self.path
     }
 
+    /// Its connection, for other tables.
+    #[must_use]
+    pub fn into_connection(self) -> Connection {
+        self.connection
+    }
+
     /// One thread, one transaction for each operation, until the pool gives no more.
     ///
     /// # Errors

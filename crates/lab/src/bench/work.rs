@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use counterfoil::tools::issue_effect::{CreateIssue, Mode};
 use counterfoil_core::admission::{Admitted, Attempt, Authority, Call};
+use counterfoil_core::delivery::{Contract, TargetName, Terms};
 use counterfoil_core::fingerprint::{KeyId, KeyRing, Profile, SecretKey};
 use counterfoil_core::identity::{
     BootId, Caller, Nonce, OperationId, OperationKey, Principal, Tenant, ToolId, ToolVersion,
@@ -14,6 +15,7 @@ use counterfoil_core::identity::{
 use counterfoil_core::json::{Object, Value};
 use counterfoil_core::time::Span;
 use counterfoil_store::Submission;
+use counterfoil_store::outbox::Acceptance;
 
 use crate::random::Random;
 
@@ -87,6 +89,19 @@ pub struct Row {
     pub body: String,
 }
 
+impl Row {
+    /// A frozen request of the usual length.
+    #[must_use]
+    pub fn request(&self) -> Vec<u8> {
+        vec![b'r'; REQUEST_BYTES]
+    }
+}
+
+/// The target of every delivery.
+pub const TARGET: &str = "bench";
+/// A frozen request: method, address, a few fields, title and body.
+const REQUEST_BYTES: usize = 600;
+
 impl Workload {
     /// Operations of a new seed, so that two workloads never share an ID.
     ///
@@ -152,6 +167,21 @@ impl Workload {
             .expect("texts have a canonical form");
         let effect = CreateIssue { title, body, mode: Mode::Atomic };
         Submission { admitted, effect: Arc::new(effect) }
+    }
+
+    /// The next call for the outbox.
+    pub fn acceptance(&mut self) -> Acceptance {
+        let Submission { admitted, effect: _ } = self.submission();
+        let terms = Terms {
+            contract: Contract::Key { lifetime: Duration::from_secs(86_400) },
+            max_attempts_count: 10,
+            backoff_base: Duration::from_secs(1),
+            backoff_cap: Duration::from_secs(300),
+            send_limit: Duration::from_secs(30),
+            deliver_within: None,
+        };
+        let target = TargetName::parse(TARGET).expect("a valid name");
+        Acceptance { admitted, target, terms, request: Arc::from(vec![b'r'; REQUEST_BYTES]) }
     }
 
     /// The next operation for raw SQLite. Digests are random bytes: raw SQLite makes none.

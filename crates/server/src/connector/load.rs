@@ -161,8 +161,8 @@ impl Found {
                 tables = Some(value);
             } else if kind == Kind::Connectors {
                 let place = place(path, &file.text, key.span().start);
-                let words = "this file holds [connector.NAME] tables alone; move other settings to \
-                             counterfoil.toml";
+                let words = "a file of connectors holds [connector.NAME] tables alone; move other \
+                             settings to counterfoil.toml, which --config names";
                 self.problems.push(Problem::new(place, name.to_owned(), words.into()));
             }
         }

@@ -23,7 +23,7 @@ impl Network {
         };
         let address: IpAddr = address.parse().map_err(|_| format!("that is no network; {FORM}"))?;
         let width = if address.is_ipv4() { 32 } else { 128 };
-        let prefix_bits = match bits {
+        let prefix_bits: u8 = match bits {
             None => width,
             Some(bits) if !bits.is_empty() && bits.bytes().all(|b| b.is_ascii_digit()) => bits
                 .parse()
@@ -31,6 +31,11 @@ impl Network {
                 .filter(|bits| *bits <= width)
                 .ok_or_else(|| format!("the prefix is at most {width}; {FORM}"))?,
             Some(_) => return Err(format!("that is no network; {FORM}")),
+        };
+        // An IPv4 address inside an IPv6 one is the same place.
+        let (address, prefix_bits) = match (address.to_canonical(), prefix_bits.checked_sub(96)) {
+            (inside @ IpAddr::V4(_), Some(rest)) if address.is_ipv6() => (inside, rest),
+            _ => (address, prefix_bits),
         };
         let network = Self { address, prefix_bits };
         if masked(address, prefix_bits) != bits_of(address) {
@@ -81,6 +86,7 @@ mod tests {
             ("127.0.0.1", &["127.0.0.1"], &["127.0.0.2"]),
             ("::1", &["::1"], &["::2", "127.0.0.1"]),
             ("fd00::/8", &["fd12::1"], &["fe80::1"]),
+            ("::ffff:10.0.0.0/104", &["10.255.0.1", "::ffff:10.0.0.1"], &["11.0.0.1"]),
         ];
         for (text, inside, outside) in cases {
             let network = Network::parse(text).expect(text);
@@ -88,7 +94,17 @@ mod tests {
             assert!(inside.iter().all(holds), "{text}");
             assert!(!outside.iter().any(holds), "{text}");
         }
-        for bad in ["10.0.0.1/8", "10.0.0.0/33", "10.0.0.0/", "0.0.0.0/0", "::/0", "a", "", "/8"] {
+        for bad in [
+            "10.0.0.1/8",
+            "10.0.0.0/33",
+            "10.0.0.0/",
+            "0.0.0.0/0",
+            "::/0",
+            "::ffff:0:0/96",
+            "a",
+            "",
+            "/8",
+        ] {
             assert!(Network::parse(bad).is_err(), "{bad}");
         }
     }

@@ -64,13 +64,16 @@ fn run(command: &mut Command) {
     );
 }
 
-/// Whom the server becomes when it is started as root, which it refuses to stay: nobody, if nobody
-/// can read the programs' folder.
+/// Whom the server becomes when it is started as root, which it refuses to stay unasked: nobody, if
+/// nobody can read the programs and their Python.
 fn user_for(programs: &Path) -> &'static str {
     let is_open =
         |folder: &Path| fs::metadata(folder).is_ok_and(|it| it.permissions().mode() & 0o001 != 0);
-    let real = fs::canonicalize(programs).expect("it is there");
-    if real.ancestors().all(is_open) { "nobody" } else { "root" }
+    let can_read = |path: &Path| {
+        let real = fs::canonicalize(path).expect("it is there");
+        real.ancestors().all(is_open)
+    };
+    if can_read(programs) && can_read(&programs.join("python")) { "nobody" } else { "root" }
 }
 
 impl Roundup {
@@ -170,13 +173,13 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Two of five connections are cut.
+    /// Three of ten connections are cut.
     fn cut(&self) -> Cut {
-        match self.next() % 20 {
-            0 | 1 => Cut::BeforeRequest,
-            2 | 3 => Cut::MidRequest,
-            4 | 5 => Cut::AfterRequest,
-            6 | 7 => Cut::MidResponse,
+        match self.next() % 40 {
+            0..=2 => Cut::BeforeRequest,
+            3..=5 => Cut::MidRequest,
+            6..=8 => Cut::AfterRequest,
+            9..=11 => Cut::MidResponse,
             _ => Cut::Nowhere,
         }
     }
@@ -228,8 +231,8 @@ fn connector(proxy: u16) -> String {
         ("Origin = \"https://tracker.example.test\"", format!("Origin = \"{origin}\"")),
         ("https://tracker.example.test", format!("{origin}/t")),
         ("# allow_networks", "allow_networks".to_owned()),
-        ("\ntimeout = \"30s\"", "\ntimeout = \"6s\"".to_owned()),
-        ("absence_after = \"90s\"", "absence_after = \"6s\"".to_owned()),
+        ("\ntimeout = \"30s\"", "\ntimeout = \"5s\"".to_owned()),
+        ("absence_after = \"90s\"", "absence_after = \"5s\"".to_owned()),
         ("backoff_base = \"2s\"", "backoff_base = \"50ms\"".to_owned()),
         ("backoff_cap = \"5m\"", "backoff_cap = \"1s\"".to_owned()),
         ("max_attempts = 10", "max_attempts = 50".to_owned()),
@@ -284,5 +287,5 @@ async fn a_hundred_tickets_through_a_cut_line_make_a_hundred_issues() {
     assert_eq!(shown, expected, "seed {seed}");
     let cuts = cuts.load(Ordering::SeqCst);
     println!("{TICKETS} issues, {attempts} attempts, {cuts} connections cut");
-    assert!(cuts > TICKETS / 4, "seed {seed}: the line was hardly cut");
+    assert!(cuts > TICKETS / 10, "seed {seed}: the line was hardly cut");
 }

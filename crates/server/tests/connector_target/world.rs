@@ -9,7 +9,7 @@ use std::time::Duration;
 use counterfoil::config::Environment;
 use counterfoil::connector::{self, Connectors};
 use counterfoil_core::admission::{Authority, Call};
-use counterfoil_core::delivery::{State, TargetIdentity, TargetName};
+use counterfoil_core::delivery::{State, TargetIdentity};
 use counterfoil_core::fingerprint::{KeyId, KeyRing, Profile, SecretKey};
 use counterfoil_core::identity::{Caller, OperationId, OperationKey, Principal, Tenant};
 use counterfoil_core::json::{JsonLimits, parse};
@@ -174,10 +174,6 @@ impl World {
         };
         let outbox = self.engine.outbox().expect("it has one");
         outbox.direct(order).await.expect("writable").remove(0)
-    }
-
-    pub(crate) fn target(&self) -> TargetName {
-        self.connectors.iter().next().expect("one connector").name.clone()
     }
 }
 
