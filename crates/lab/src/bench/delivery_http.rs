@@ -38,12 +38,8 @@ impl Server {
         self.changed.notify_one();
     }
 
-<<<<<<< HEAD
-    fn take_if(&self, count: usize) -> Option<Vec<Instant>> {
-=======
     /// What was answered so far, if it is so many.
     fn if_all(&self, count: usize) -> Option<Vec<Instant>> {
->>>>>>> wt-x3
         let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
         (answered.len() >= count).then(|| std::mem::take(&mut *answered))
     }
@@ -51,13 +47,8 @@ impl Server {
     async fn take(&self, count: usize) -> Vec<Instant> {
         loop {
             let changed = self.changed.notified();
-<<<<<<< HEAD
-            if let Some(answered) = self.take_if(count) {
-                return answered;
-=======
             if let Some(all) = self.if_all(count) {
                 return all;
->>>>>>> wt-x3
             }
             changed.await;
         }
