@@ -14,6 +14,9 @@ use crate::record::StoredResult;
 use crate::retry::pause_asked_for;
 use crate::time::Timestamp;
 
+/// Why a redrive is refused.
+const ONLY_DEAD_LETTERS: &str = "only a dead letter can be sent again";
+
 /// Decides what `event` makes of an item at `now`, on the store's clock.
 ///
 /// # Errors
@@ -78,7 +81,7 @@ pub fn step(item: &Delivery, event: Event, now: Timestamp) -> Result<Change, Ill
         }
         (_, Event::Unpark) => refuse("unpark", "it is not parked"),
 
-        (State::DeadLetter, Event::Redrive) => redrive(item, now),
+        (State::DeadLetter | State::Parked, Event::Redrive) => redrive(item, now),
         (State::InDoubt, Event::Redrive) => refuse(
             "redrive",
             "it may have been done already; look at the target, then use `counterfoil operation \
@@ -87,7 +90,7 @@ pub fn step(item: &Delivery, event: Event, now: Timestamp) -> Result<Change, Ill
         (State::Cancelled, Event::Redrive) => {
             refuse("redrive", "a person ended it for good; submit it under a new operation ID")
         }
-        (_, Event::Redrive) => refuse("redrive", "only a dead letter can be sent again"),
+        (_, Event::Redrive) => refuse("redrive", ONLY_DEAD_LETTERS),
 
         (_, Event::Withdraw(how)) => withdraw(item, how, now),
         (State::DeadLetter | State::InDoubt, Event::Resolve(verdict)) => {
@@ -205,6 +208,10 @@ fn not_applied(
         }
         Then::DeadLetter => {
             draft.target = Some(TargetChange::Open);
+            if draft.to.unknown_count > 0 && draft.to.terms.contract.has_lookup() {
+                // The target would say the same to every repeat: what is left is to search.
+                draft.to.attempt_limit = draft.to.attempts_count;
+            }
             draft.give_up(class, words)
         }
         Then::Retry { after } => {
@@ -338,6 +345,16 @@ fn park(item: &Delivery, reason: ParkReason, now: Timestamp) -> Change {
 
 fn redrive(item: &Delivery, now: Timestamp) -> Result<Change, IllegalStep> {
     let refuse = |rule| Err(IllegalStep { from: item.state, event: "redrive", rule });
+    if item.state == State::Parked {
+        // That the configuration was put right nobody sees but the worker. It looks again before the
+        // first byte, and parks the item again if it was not.
+        return match item.park {
+            Some(ParkReason::AccountChanged) => {
+                Ok(Draft::of(item, now).queue_at(now).audit("redriven").done())
+            }
+            _ => refuse(ONLY_DEAD_LETTERS),
+        };
+    }
     if !item.may_send(now) {
         return match item.terms.contract {
             // The promise has run out since: from here on only a person can settle it.

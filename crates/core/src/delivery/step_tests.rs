@@ -136,6 +136,28 @@ fn a_refusal_after_an_unknown_attempt_proves_nothing() {
 }
 
 #[test]
+fn what_is_refused_for_good_is_searched_for_and_not_sent_again() {
+    // Promise: after an attempt whose outcome nobody knows, a refusal of the item itself ends the
+    // attempts though some are left: a search tells what became of the first.
+    let lifetime = Duration::from_millis(24 * HOUR);
+    let absence_after = Some(Duration::from_secs(60));
+    let both = || Story::of(Contract::KeyAndLookup { lifetime, absence_after });
+    let refused = || {
+        let story = both().send(A).ends(A, lost()).at(5000).send(A);
+        let story = story.ends(A, refusal(Then::DeadLetter)).is(State::Queued, None).at(6000);
+        assert_eq!(story.item.work(Timestamp::from_ms(6000)), Some(Work::LookUp));
+        story
+    };
+    let evidence = LookupEnd::Found { external_id: None, result: StoredResult::from_text("7") };
+    refused().claim(A, false).looks(A, evidence).is(State::Delivered, DONE);
+    let dead = refused().at(90_000).claim(A, false).absent(A).is(State::DeadLetter, None);
+    assert_eq!(dead.item.attempts_count, 2);
+    let again = dead.then(Event::Redrive).is(State::Queued, None);
+    assert_eq!(again.item.work(Timestamp::from_ms(90_000)), Some(Work::Send));
+    assert_eq!(again.item.attempt_limit, 5);
+}
+
+#[test]
 fn only_a_dead_letter_that_did_nothing_can_be_abandoned() {
     // Promise: a caller who is told to use a new ID never meets the old one's effect.
     let dead = Story::of(key()).send(A).ends(A, refusal(Then::DeadLetter));
@@ -358,6 +380,22 @@ fn what_stands_against_an_item_parks_it_until_it_does_not() {
         assert_eq!(free.item.park, None);
     }
     Story::of(key()).send(A).refused(Event::Park(ParkReason::TenantRevoked));
+}
+
+#[test]
+fn what_was_parked_for_an_account_goes_on_when_a_person_has_put_it_right() {
+    // Promise: an edit of the configuration that is taken back loses no item; what goes on by itself
+    // is nobody's to send, and no order grants more attempts than there were.
+    for reason in ParkReason::ALL {
+        let parked = Story::of(key()).send(A).ends(A, lost()).at(60_000).claim(A, false);
+        let parked = parked.then(Event::Park(reason));
+        if reason != ParkReason::AccountChanged {
+            parked.refused(Event::Redrive);
+            continue;
+        }
+        let again = parked.then(Event::Redrive).is(State::Queued, None).item;
+        assert_eq!((again.park, again.unknown_count, again.attempt_limit), (None, 1, 3));
+    }
 }
 
 #[test]

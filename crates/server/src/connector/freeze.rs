@@ -117,14 +117,17 @@ impl Connector {
     }
 
     fn freeze_lookup(&self, scope: &Scope<'_>) -> Result<Option<FrozenLookup>, FreezeError> {
-        let Some(lookup) = &self.lookup_request else { return Ok(None) };
+        let (Some(lookup), Some(rules)) = (&self.lookup_request, &self.lookup) else {
+            return Ok(None);
+        };
         let expected = match &lookup.expected {
             None => String::new(),
             Some(text) => {
                 text.render(scope).map_err(|error| render_error("text of a match", error))?
             }
         };
-        Ok(Some(FrozenLookup { request: render(&lookup.request, scope)?, expected }))
+        let request = render(&lookup.request, scope)?;
+        Ok(Some(FrozenLookup { request, expected, matching: rules.matching.frozen() }))
     }
 }
 

@@ -60,6 +60,8 @@ pub struct FrozenLookup {
     pub request: FrozenCall,
     /// The text that a match's field is compared with; empty where the status alone tells.
     pub expected: String,
+    /// What was a match then, from [`Matching::frozen`](super::Matching::frozen).
+    pub matching: String,
 }
 
 /// Stored bytes that are no request of ours.
@@ -176,7 +178,11 @@ mod tests {
             idempotency_key: Some("s3cret".into()),
             marker: Some("cf0".into()),
             account: Some("bot".into()),
-            lookup: Some(FrozenLookup { request: call("GET"), expected: "s3cret".into() }),
+            lookup: Some(FrozenLookup {
+                request: call("GET"),
+                expected: "s3cret".into(),
+                matching: "status [200] [404]".into(),
+            }),
             ..FrozenRequest::new(call("POST"))
         }
     }

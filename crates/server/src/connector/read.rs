@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::form::Form;
 use super::read_answers::{lookup, responses};
-use super::read_credential::{Idempotency, credential, idempotency};
+use super::read_credential::{Idempotency, KeyKind, credential, idempotency};
 use super::read_request::{RequestTemplate, request};
 use super::read_terms::{limits, networks, terms, timeouts};
 use super::schema::Schema;
@@ -136,6 +136,14 @@ impl Parts<'_> {
                     form.problem(
                         "looks for a text that its request does not put into the effect; put \
                          `{{ marker }}` into both the request and the lookup",
+                    );
+                }
+                let callers_key = self.idempotency.is_some_and(|it| it.key == KeyKind::OperationId);
+                if lookup.takes_a_part_for_all(callers_key) {
+                    form.problem(
+                        "looks for a text that contains the caller's own ID, and one caller's ID can \
+                         be a part of another; write contains = \"{{ marker }}\" and put that into \
+                         the request, or use equals",
                     );
                 }
                 if lookup.template.request.url.origin() != self.request.url.origin() {

@@ -46,6 +46,20 @@ impl LookupTemplate {
     }
 }
 
+impl Lookup {
+    /// Whether `op-10` would be found by a search for `op-1`: nothing but an ID that its caller
+    /// chose tells matches apart, and it may stand anywhere in their texts. `callers_key`: `key` is
+    /// that ID too.
+    pub(super) fn takes_a_part_for_all(&self, callers_key: bool) -> bool {
+        let Some(expected) = &self.template.expected else { return false };
+        let names = expected.names();
+        let ours = names.contains("marker") || (names.contains("key") && !callers_key);
+        let is_part =
+            matches!(self.rules.matching, Matching::Items { compare: Compare::Contains, .. });
+        is_part && !ours
+    }
+}
+
 /// `[success]`, `[[answer]]` and `[result]`.
 pub(super) fn responses(
     form: &Form<'_>,

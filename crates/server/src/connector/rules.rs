@@ -216,6 +216,27 @@ pub enum Matching {
     },
 }
 
+impl Matching {
+    /// What is frozen with a search: two of one text take the same answers for matches. A search
+    /// that was frozen under another one could miss what is there, or find what is not ours. How
+    /// many pages are looked at is no part of it: too few leave a search open.
+    #[must_use]
+    pub fn frozen(&self) -> String {
+        match self {
+            Self::Items { items, field, compare, pages } => {
+                let (items, field) = (items.as_str(), field.as_str());
+                let next = match pages {
+                    Pages::Complete => "complete".to_owned(),
+                    Pages::NextAt { next, .. } => format!("next {:?}", next.as_str()),
+                    Pages::LinkHeader { .. } => "link".to_owned(),
+                };
+                format!("items {items:?} field {field:?} {compare:?} {next}")
+            }
+            Self::Status { found, absent } => format!("status {found:?} {absent:?}"),
+        }
+    }
+}
+
 /// How a field is compared with the frozen text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compare {

@@ -36,6 +36,12 @@ impl HttpTarget {
         if frozen.account.as_deref() != account {
             return open("the connector's account is another than the one that sent the request");
         }
+        // What is no match now may have been one then, and the other way round.
+        if lookup.matching != rules.matching.frozen() {
+            return open(
+                "the connector's lookup takes other answers for matches than at acceptance",
+            );
+        }
         let needs_credential = frozen.account.is_some();
         match &rules.matching {
             Matching::Status { found, absent } => {

@@ -73,7 +73,11 @@ impl HttpTarget {
                 Contract::Lookup { .. } | Contract::Never => None,
             },
         };
-        let policy = AddressPolicy::new(connector.networks.clone());
+        let networks = connector.networks.clone();
+        let policy = match connector.origin().starts_with("http:") {
+            true => AddressPolicy::only(networks),
+            false => AddressPolicy::new(networks),
+        };
         let client = Outbound::new(limits, policy, tls.map(Arc::clone));
         Self { connector, client, environment }
     }

@@ -296,6 +296,34 @@ const MISTAKES: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
+fn a_search_for_a_callers_own_id_compares_the_whole_text() {
+    // Promise: the effect of `op-10` is never taken for that of `op-1`.
+    for (name, key, is_good) in [
+        ("marker", "operation_id", true),
+        ("operation_id", "operation_id", false),
+        ("key", "operation_id", false),
+        ("key", "digest", true),
+    ] {
+        for (compare, is_good) in [("contains", is_good), ("equals", true)] {
+            let text = GOOD
+                .replace("key = \"operation_id\"", &format!("key = \"{key}\""))
+                .replace("[{{ marker }}]", &format!("[{{{{ {name} }}}}]"))
+                .replace(
+                    "contains = \"{{ marker }}\"",
+                    &format!("{compare} = \"{{{{ {name} }}}}\""),
+                );
+            match read(&text) {
+                Ok(_) => assert!(is_good, "{compare} {name}, key {key}"),
+                Err(error) => {
+                    assert!(!is_good, "{compare} {name}, key {key}: {error}");
+                    assert!(error.contains("a part of another"), "{error}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn each_mistake_is_refused_with_its_place_and_its_remedy() {
     // Promise: a connector that would not do what its writer means never starts.
     for (from, to, words) in MISTAKES {

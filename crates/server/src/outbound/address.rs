@@ -5,24 +5,33 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::connector::Network;
 
-/// Public addresses, and the networks that were named.
+/// Public addresses, and the networks that were named; or those networks alone.
 #[derive(Debug, Clone, Default)]
 pub struct AddressPolicy {
     allowed: Vec<Network>,
+    is_named_alone: bool,
 }
 
 impl AddressPolicy {
     /// Every public address, and every one in these networks.
     #[must_use]
     pub const fn new(allowed: Vec<Network>) -> Self {
-        Self { allowed }
+        Self { allowed, is_named_alone: false }
+    }
+
+    /// Addresses in these networks and no other: for what goes without TLS, whose credential anybody
+    /// on the way could read if its name led to the internet one day.
+    #[must_use]
+    pub const fn only(allowed: Vec<Network>) -> Self {
+        Self { allowed, is_named_alone: true }
     }
 
     /// Whether a connection may go there.
     #[must_use]
     pub fn admits(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
-        is_public(address) || self.allowed.iter().any(|network| network.contains(address))
+        (is_public(address) && !self.is_named_alone)
+            || self.allowed.iter().any(|network| network.contains(address))
     }
 }
 
@@ -130,6 +139,8 @@ mod tests {
             "::ffff:8.8.8.8",
         ] {
             assert!(public.admits(ip(good)), "{good}");
+            let ten = vec![Network::parse("10.0.0.0/8").expect("a network")];
+            assert!(!AddressPolicy::only(ten).admits(ip(good)), "{good} was not named");
         }
     }
 }

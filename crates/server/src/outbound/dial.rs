@@ -96,8 +96,8 @@ impl Outbound {
         };
         if vetted.is_empty() {
             let words = format!(
-                "{} is at {}, which is not a public address; if that is meant, name it in the \
-                 connector's allow_networks",
+                "{} is at {}, which is not a public address, or is reached without TLS; if that is \
+                 meant, name it in the connector's allow_networks",
                 to.host,
                 first.ip()
             );

@@ -133,3 +133,13 @@ async fn a_name_is_vetted_by_where_it_leads_and_not_by_what_it_is_called() {
     let (item, _) = outcome(&toml.replace(r#", "::1""#, "")).await;
     assert_eq!(item.state, State::Delivered, "{item:?}");
 }
+
+#[tokio::test]
+async fn a_credential_goes_to_no_public_address_without_tls() {
+    // Promise: a name that is meant for the private network, and that somebody makes lead to the
+    // internet, gets no request in the clear.
+    let toml = desk("never", "http://8.8.8.8:9", "/tickets");
+    let (item, class) = outcome(&toml.replace(r#""127.0.0.0/8", "::1""#, r#""10.0.0.0/8""#)).await;
+    assert_eq!((item.state, class), (State::DeadLetter, Some(ErrorClass::Dns)), "{item:?}");
+    assert!(item.is_proved_absent());
+}

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use counterfoil_core::delivery::{ParkReason, State};
-use counterfoil_store::outbox::RevokeOrder;
+use counterfoil_store::outbox::{Directed, RevokeOrder};
 
-use crate::desk::{Desk, Wire, created};
+use crate::desk::{Desk, Wire, answer, created};
 use crate::world::{World, desk, tenant};
 
 const ARGUMENTS: &str = r#"{"subject":"printer"}"#;
@@ -56,6 +56,13 @@ async fn an_item_never_follows_its_connector_to_another_origin() {
     let item = world.settle(key).await.delivery;
     assert_eq!((item.state, item.park), (State::Parked, Some(ParkReason::AccountChanged)));
     assert_eq!((old.requests(), new.requests()), (0, 0));
+    // Sent again while it still stands: it waits again. Put back: it goes where it was made for.
+    assert!(matches!(world.redrive(key).await, Directed::Done(_)));
+    assert_eq!(world.settle(key).await.delivery.state, State::Parked);
+    world.configure(&desk("never", &old.origin(), "/tickets"));
+    assert!(matches!(world.redrive(key).await, Directed::Done(_)));
+    assert_eq!(world.settle(key).await.delivery.state, State::Delivered);
+    assert_eq!((old.requests(), new.requests()), (1, 0));
 }
 
 #[tokio::test]
@@ -106,6 +113,45 @@ async fn a_connector_edited_in_place_changes_no_frozen_request() {
     let shelf = service.shelf();
     assert_eq!(shelf.seen[0].path, "/tickets");
     assert!(shelf.seen[0].member("subject").starts_with("printer [cf"));
+}
+
+#[tokio::test]
+async fn a_search_whose_matches_are_others_now_proves_nothing() {
+    // Promise: an edited lookup does not take what an item's own effect looks like for its absence,
+    // nor somebody else's for its presence: neither is it sent again, nor called delivered.
+    for (from, to) in [
+        // The effect's subject holds the marker; its body does not.
+        ("field = \"/subject\"", "field = \"/body\""),
+        (
+            "items = \"/items\"\nfield = \"/subject\"\ncontains = \"{{ marker }}\"\nexternal_id = \
+             \"/id\"\ncomplete = true\n",
+            "found = [200]\nabsent = [404]\n",
+        ),
+    ] {
+        let service = Desk::start(|seen, shelf| {
+            if seen.method == "GET" {
+                return answer(200, "", r#"{"items":[{"id":"9","subject":"x","body":"y"}]}"#);
+            }
+            shelf.make(seen);
+            Wire::Reset
+        })
+        .await;
+        let toml = desk("lookup", &service.origin(), "/tickets");
+        let mut world = World::new(&toml).await;
+        let key = world.submit("op-1", ARGUMENTS).await;
+        let worker = world.work();
+        // The request, and a search that was too early to prove anything.
+        service.arrived(2).await;
+        worker.stop().await;
+        let edited = toml.replace(from, to);
+        assert_ne!(edited, toml);
+        world.configure(&edited);
+        world.clock.advance(Duration::from_secs(60));
+        let item = world.settle(key).await.delivery;
+        assert_eq!(item.state, State::InDoubt, "{to}: {item:?}");
+        let posts = service.shelf().seen.iter().filter(|it| it.method == "POST").count();
+        assert_eq!((posts, service.effects()), (1, 1), "{to}");
+    }
 }
 
 #[tokio::test]

@@ -108,11 +108,23 @@ fn parked(item: &Delivery, record: &Record) -> String {
             "it waits until a worker knows the target: declare [connector.{target}] again, and \
              start the worker with it"
         ),
-        Some(ParkReason::AccountChanged) => format!(
-            "an attempt may have been made as another account than {target} has now, so nothing is \
-             sent: cancel it, look at the target for it, then `counterfoil operation resolve {}`",
-            record.operation_id
-        ),
+        Some(ParkReason::AccountChanged) => {
+            let rest = if item.unknown_count > 0 {
+                let id = &record.operation_id;
+                format!(
+                    "; or cancel it, look at the target for it, then `counterfoil operation resolve \
+                     {id}`"
+                )
+            } else {
+                "; or cancel it: nothing was done".to_owned()
+            };
+            format!(
+                "it was made for another account or address than {target} has now, so nothing is \
+                 sent: put that back, restart the worker, then `counterfoil delivery redrive {} \
+                 --reason TEXT`{rest}",
+                ticket_id(item.key)
+            )
+        }
         None => "it waits".into(),
     }
 }
