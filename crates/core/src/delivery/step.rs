@@ -309,6 +309,18 @@ fn late(
         return Change { delivery: item.clone(), ..draft.done() };
     };
     match item.state {
+        // Evidence of one effect twice is no news; of two effects it is, where there must be one.
+        State::Delivered
+            if item.terms.contract != Contract::AtLeastOnce
+                && external_id.is_some()
+                && item.external_id.is_some()
+                && item.external_id != external_id =>
+        {
+            draft.words = Some("the target names another effect than before".into());
+            draft.alarm = Some(Alarm::ManyMatches);
+            let change = draft.audit("second_effect").done();
+            Change { delivery: item.clone(), ..change }
+        }
         State::Delivered => Change { delivery: item.clone(), ..draft.done() },
         State::Cancelled => {
             draft.to.late_contradiction = true;

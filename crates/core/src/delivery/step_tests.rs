@@ -310,6 +310,26 @@ fn evidence_against_not_applied_is_an_alarm_and_no_change() {
 }
 
 #[test]
+fn a_second_effect_is_an_alarm_where_there_must_be_one() {
+    // Promise: a target that breaks its contract is noticed: two IDs for one operation.
+    let other =
+        || SendEnd::Applied { external_id: Some("8".into()), result: StoredResult::from_text("8") };
+    for (contract, alarm) in [
+        (key(), Some(Alarm::ManyMatches)),
+        (lookup(), Some(Alarm::ManyMatches)),
+        (Contract::AtLeastOnce, None),
+    ] {
+        let done = Story::of(contract).send(A).ends(A, applied()).is(State::Delivered, DONE);
+        let before = done.item.clone();
+        let same = done.then(Event::Sent { by: (B, 9), end: applied(), seed: 0 });
+        assert_eq!((same.last().alarm, same.last().audit), (None, None));
+        let late = same.then(Event::Sent { by: (B, 9), end: other(), seed: 0 });
+        assert_eq!(late.last().alarm, alarm, "{contract:?}");
+        assert_eq!(late.item, before);
+    }
+}
+
+#[test]
 fn attempts_and_time_end() {
     // Promise: attempts are finite; the last error stays; a redrive grants as many again.
     let mut story = Story::of(key());

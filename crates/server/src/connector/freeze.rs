@@ -46,6 +46,17 @@ pub enum FreezeError {
         /// The connector.
         connector: String,
     },
+    /// A template shortens or drops the text by which the effect is known.
+    #[error(
+        "the {what} does not stand whole in the {place}: a template of the connector shortens or \
+         drops it; correct the connector"
+    )]
+    Lost {
+        /// Which text.
+        what: &'static str,
+        /// Where it must stand.
+        place: &'static str,
+    },
     /// The request is too long.
     #[error("the {what} has {bytes} bytes; at most {limit_bytes} are sent: shorten the arguments")]
     TooLarge {
@@ -102,12 +113,19 @@ impl Connector {
             request.headers.push((name.to_string(), key_text.clone()));
         }
         let names = self.request.names();
+        for (what, text) in [("marker", &marker_text), ("key", &key_text)] {
+            // A raw key may stand there escaped; ours never does.
+            let is_plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+            if names.contains(what) && is_plain && !carries(&request, text) {
+                return Err(FreezeError::Lost { what, place: "request" });
+            }
+        }
         let mut frozen = FrozenRequest::new(request);
         frozen.idempotency_key =
             (self.idempotency.is_some() || names.contains("key")).then_some(key_text);
-        frozen.marker = names.contains("marker").then_some(marker_text);
+        frozen.marker = names.contains("marker").then_some(marker_text.clone());
         frozen.account = self.credential.as_ref().map(|it| it.account.clone());
-        frozen.lookup = self.freeze_lookup(&scope)?;
+        frozen.lookup = self.freeze_lookup(&scope, &marker_text)?;
         let bytes = frozen.encode().len();
         if bytes > MAX_FROZEN_BYTES {
             let what = "whole request";
@@ -116,7 +134,11 @@ impl Connector {
         Ok(frozen)
     }
 
-    fn freeze_lookup(&self, scope: &Scope<'_>) -> Result<Option<FrozenLookup>, FreezeError> {
+    fn freeze_lookup(
+        &self,
+        scope: &Scope<'_>,
+        marker: &str,
+    ) -> Result<Option<FrozenLookup>, FreezeError> {
         let (Some(lookup), Some(rules)) = (&self.lookup_request, &self.lookup) else {
             return Ok(None);
         };
@@ -126,9 +148,20 @@ impl Connector {
                 text.render(scope).map_err(|error| render_error("text of a match", error))?
             }
         };
+        let names_marker = lookup.expected.as_ref().is_some_and(|it| it.names().contains("marker"));
+        if names_marker && !expected.contains(marker) {
+            return Err(FreezeError::Lost { what: "marker", place: "text of a match" });
+        }
         let request = render(&lookup.request, scope)?;
         Ok(Some(FrozenLookup { request, expected, matching: rules.matching.frozen() }))
     }
+}
+
+/// Whether a text stands whole somewhere in a rendered call.
+fn carries(call: &FrozenCall, text: &str) -> bool {
+    call.url.contains(text)
+        || call.headers.iter().any(|(_, value)| value.contains(text))
+        || call.body.as_ref().is_some_and(|body| body.contains(text))
 }
 
 fn render_error(place: &str, error: RenderError) -> FreezeError {

@@ -125,6 +125,19 @@ fn a_form_body_is_encoded() {
 }
 
 #[test]
+fn a_template_that_drops_the_marker_makes_no_request() {
+    // Promise: an effect that cannot be found again is never made: its absence would seem proved.
+    for template in ["{{ marker | truncate(3) }}", "{{ marker if args.urgent is defined }}"] {
+        let text = GOOD.replace("[{{ marker }}]", template);
+        assert_ne!(text, GOOD);
+        let connector = read(&text).expect(template).iter().next().expect("one").clone();
+        let arguments = json(r#"{"queue":"q","subject":"s"}"#);
+        let refused = freeze_as(&connector, &arguments, "acme", "op-1").expect_err(template);
+        assert!(matches!(refused, FreezeError::Lost { what: "marker", .. }), "{refused}");
+    }
+}
+
+#[test]
 fn templates_cannot_run_away() {
     // Promise: an argument cannot make us use time or memory without end.
     let with = |template: &str| {
