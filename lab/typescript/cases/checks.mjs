@@ -66,7 +66,7 @@ export async function checkRows(bench, { issues, operations, state = "applied" }
 }
 
 /** One operation, one issue, in every column as they were asked for. */
-export async function checkOneRow(bench, operationId) {
+export async function checkOneRow(bench, operationId, { atMs = 0 } = {}) {
   const facts = await checkRows(bench, { issues: 1, operations: 1 });
   const { operation_key: key, ...operation } = facts.operations[0];
   assert.deepEqual(operation, {
@@ -78,5 +78,6 @@ export async function checkOneRow(bench, operationId) {
   });
   const made = { id: 1, title: TITLE, body: BODY, operation_id: operationId };
   // By this key the issue belongs to its record.
-  assert.deepEqual(facts.issues, [{ ...made, operation_key: key, created_at_ms: START_MS }]);
+  const row = { ...made, operation_key: key, created_at_ms: START_MS + atMs };
+  assert.deepEqual(facts.issues, [row]);
 }

@@ -176,7 +176,9 @@ const CASES = {
     assert.equal(letIn.status, 200, letIn.text);
     assert.equal(sum(samples(await metrics(running), "counterfoil_operations_total")), 1);
     await end();
-    await check.checkOneRow(bench, OP);
+    // The first look at the metrics proved that a write would commit: the clock that stands still
+    // here has moved by its millisecond.
+    await check.checkOneRow(bench, OP, { atMs: 1 });
     checkKeptNowhere(bench.folder, good);
   },
 
