@@ -40,7 +40,8 @@ impl Default for HttpLimits {
         Self {
             json: JsonLimits::default(),
             max_connections: 1024,
-            // As many as fill a group commit: more from one principal would only wait longer.
+            // Group commits do nine tenths of their best with so many; more from one principal
+            // would mostly wait longer.
             max_in_flight: 64,
             // Far above an agent, which thinks between calls, and below what a server does, so
             // that a program in a loop leaves room for the others.

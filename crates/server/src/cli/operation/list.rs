@@ -81,7 +81,8 @@ pub(super) async fn list(store: &dyn Store, args: &ListArgs) -> anyhow::Result<E
         output::data(table(&page.operations))?;
     } else if page.next.is_none() {
         output::note(format_args!(
-            "the ledger `{}` has no such operation for the tenant `{}`",
+            "the ledger `{}` has no such operation for the tenant `{}`; other tenants' are shown by \
+             --tenant NAME, and all that is delivered by `counterfoil delivery list`",
             store.backend_id(),
             args.tenant
         ));
