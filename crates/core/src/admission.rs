@@ -2,7 +2,9 @@
 //! in the record and the time and runs the decision inside its transaction.
 
 use crate::canonical::CanonicalError;
-use crate::fingerprint::{CallBinding, KeyRing, Profile, call_fingerprint, fingerprint};
+use crate::fingerprint::{
+    CallBinding, Fingerprint, KeyRing, Profile, call_fingerprint, fingerprint,
+};
 use crate::identity::{BootId, Caller, Nonce, OperationId, OperationKey, ToolId, ToolVersion};
 use crate::json::Value;
 use crate::limits::MAX_ID_AHEAD;
@@ -178,7 +180,27 @@ impl Admitted {
         self.attempt
     }
 
-    fn binding_under_key_of(&self, record: &Record) -> Result<&Binding, Refusal> {
+    /// The same call under the ID of an operation that it is to join.
+    #[must_use]
+    pub fn under(mut self, operation_id: OperationId) -> Self {
+        self.operation_id = operation_id;
+        self
+    }
+
+    /// The call fingerprint under each key, the active one first.
+    pub fn call_digests(&self) -> impl Iterator<Item = &Fingerprint> {
+        self.bindings.iter().map(|binding| &binding.call)
+    }
+
+    fn has_no_authority(&self, time: LedgerTime) -> bool {
+        matches!(self.authority, Authority::Until(end) if time.now >= end)
+    }
+
+    /// The fingerprints under the key that a record was made with.
+    ///
+    /// # Errors
+    /// [`Refusal`] if this server does not have that key.
+    pub fn binding_like(&self, record: &Record) -> Result<&Binding, Refusal> {
         let kept = &record.binding;
         self.bindings.iter().find(|made| made.key_id == kept.key_id).ok_or_else(|| {
             Refusal::new(
@@ -238,15 +260,47 @@ fn check(
     time: LedgerTime,
     same: impl Fn(&Binding, &Binding) -> bool,
 ) -> Result<Decision, Refusal> {
-    let id = || call.operation_id.clone();
-    let authority_ended = matches!(call.authority, Authority::Until(end) if time.now >= end);
     let Some(record) = record else {
-        check_embedded_time(call, time)?;
-        if authority_ended {
-            return Err(Refusal::authority_expired(id()));
-        }
-        return Ok(Decision::Fresh);
+        return check_fresh(call, time).map(|()| Decision::Fresh);
     };
+    check_binding(call, record, time, same)?;
+    if record.nature == Nature::Deferred {
+        // It was accepted, and that is what is told again, with the delivery as it stands now.
+        return Ok(Decision::Replay);
+    }
+    let id = || call.operation_id.clone();
+    match record.state {
+        State::InProgress(_) => Err(Refusal::in_progress(id())),
+        State::InDoubt => Err(Refusal::in_doubt(id())),
+        State::Applied | State::Partial | State::NotApplied | State::Answered => {
+            Ok(Decision::Replay)
+        }
+    }
+}
+
+/// Whether a call without a record may begin one.
+///
+/// # Errors
+/// [`Refusal`] if its ID carries a time that cannot be, or its authority has ended.
+pub(crate) fn check_fresh(call: &Admitted, time: LedgerTime) -> Result<(), Refusal> {
+    check_embedded_time(call, time)?;
+    if call.has_no_authority(time) {
+        return Err(Refusal::authority_expired(call.operation_id.clone()));
+    }
+    Ok(())
+}
+
+/// Whether a call may be told anything of a record: principal, retention, fingerprint, authority.
+///
+/// # Errors
+/// [`Refusal`] by the first of them that does not hold.
+pub(crate) fn check_binding(
+    call: &Admitted,
+    record: &Record,
+    time: LedgerTime,
+    same: impl Fn(&Binding, &Binding) -> bool,
+) -> Result<(), Refusal> {
+    let id = || call.operation_id.clone();
     // Two IDs can share a digest key; the store compares the text, and a caller of one of them
     // must never meet the other's record.
     if record.principal != call.caller.principal || record.operation_id != call.operation_id {
@@ -255,21 +309,13 @@ fn check(
     if record.retention_ends_at.is_some_and(|end| time.now >= end) {
         return Err(Refusal::retention_expired(id()));
     }
-    if !same(call.binding_under_key_of(record)?, &record.binding) {
+    if !same(call.binding_like(record)?, &record.binding) {
         return Err(Refusal::conflict(id()));
     }
-    if authority_ended {
+    if call.has_no_authority(time) {
         return Err(Refusal::authority_expired(id()));
     }
-    if record.nature == Nature::Deferred {
-        // It was accepted, and that is what is told again, with the delivery as it stands now.
-        return Ok(Decision::Replay);
-    }
-    match record.state {
-        State::InProgress(_) => Err(Refusal::in_progress(id())),
-        State::InDoubt => Err(Refusal::in_doubt(id())),
-        State::Applied | State::Partial | State::NotApplied => Ok(Decision::Replay),
-    }
+    Ok(())
 }
 
 /// An ID that carries its time and has no record must be plausible: neither from the future, nor

@@ -180,6 +180,9 @@ fn check_detail(seen: &Observation, settled: bool) -> Result<(), NotBelieved> {
         | Detail::LateContradiction
         | Detail::InDoubt
         | Detail::EffectMissing
+        | Detail::NotSent
+        | Detail::AwaitingInput
+        | Detail::AnsweredWithError
         | Detail::Quarantined => false,
     };
     ensure(says_settled == settled, || {

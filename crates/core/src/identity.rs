@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::limits::{MAX_NAME_BYTES, MAX_OPERATION_ID_BYTES};
+use crate::limits::{MAX_NAME_BYTES, MAX_OPERATION_ID_BYTES, MAX_TOOL_BYTES};
 use crate::time::Timestamp;
 
 /// Why a name was refused. The only cause is its text; the message gives the rule and the remedy.
@@ -22,7 +22,11 @@ impl InvalidName {
     }
 }
 
-fn validated(what: &'static str, text: &str, max_bytes: usize) -> Result<String, InvalidName> {
+pub(crate) fn validated(
+    what: &'static str,
+    text: &str,
+    max_bytes: usize,
+) -> Result<String, InvalidName> {
     let refuse = |problem: String| Err(InvalidName { what, problem });
     if text.is_empty() {
         return refuse(format!("is empty; give 1 to {max_bytes} bytes of text"));
@@ -116,7 +120,7 @@ name_type!(
     /// The tool that is called.
     ToolId,
     "tool_id",
-    MAX_NAME_BYTES
+    MAX_TOOL_BYTES
 );
 name_type!(
     /// The version of the tool's contract; part of the fingerprint.

@@ -11,6 +11,7 @@ pub mod canonical;
 pub mod consumer;
 pub mod cursor;
 pub mod delivery;
+pub mod direct;
 pub mod fingerprint;
 pub mod identity;
 pub mod json;

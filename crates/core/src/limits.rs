@@ -4,8 +4,12 @@ use std::time::Duration;
 
 /// An operation ID has at most this many bytes of UTF-8.
 pub const MAX_OPERATION_ID_BYTES: usize = 128;
-/// A principal, tenant, backend, tool or tool version has at most this many bytes of UTF-8.
+/// A principal, tenant, backend or tool version has at most this many bytes of UTF-8.
 pub const MAX_NAME_BYTES: usize = 128;
+/// A tool has at most this many bytes of UTF-8: that of an upstream bears its upstream's name too.
+pub const MAX_TOOL_BYTES: usize = 256;
+/// An upstream's name has at most this many bytes of UTF-8: the name of a guarded tool begins with it.
+pub const MAX_UPSTREAM_BYTES: usize = 64;
 /// A stored result has at most this many bytes.
 pub const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
 /// An issue's title has at most this many bytes.

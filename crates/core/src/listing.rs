@@ -1,10 +1,11 @@
 //! An operation as it stands in a list: what the status would say of it, without the stored result.
 
 use crate::delivery::Delivery;
+use crate::direct::Direct;
 use crate::identity::{OperationId, OperationKey, Principal, Tenant, ToolId, ToolVersion};
 use crate::limits::{DEFAULT_PAGE_COUNT, MAX_PAGE_COUNT};
 use crate::observation::{
-    Detail, EffectSeen, ObservedState, delivery_verdict, retry_after, verdict,
+    Detail, EffectSeen, ObservedState, delivery_verdict, direct_verdict, retry_after, verdict,
 };
 use crate::operation::State;
 use crate::record::{Nature, Record};
@@ -60,6 +61,13 @@ impl Listed {
         Self::with_verdict(record, verdict)
     }
 
+    /// The same for an operation that was sent while its caller waited.
+    #[must_use]
+    pub fn of_direct(record: Record, item: &Direct) -> Self {
+        let verdict = direct_verdict(&record, item);
+        Self::with_verdict(record, verdict)
+    }
+
     fn with_verdict(record: Record, (observed, detail): (ObservedState, Detail)) -> Self {
         Self {
             key: record.key,
@@ -93,13 +101,21 @@ pub enum Stage {
     NotApplied = 3,
     /// It may have happened.
     InDoubt = 4,
+    /// Its upstream answered, and did not say whether it happened.
+    Answered = 5,
 }
 
 impl Stage {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::InProgress, Self::InDoubt, Self::Applied, Self::Partial, Self::NotApplied];
-    /// Those of operations that may still change.
+    pub const ALL: [Self; 6] = [
+        Self::InProgress,
+        Self::InDoubt,
+        Self::Answered,
+        Self::Applied,
+        Self::Partial,
+        Self::NotApplied,
+    ];
+    /// Those of operations that something still waits for.
     pub const UNSETTLED: [Self; 2] = [Self::InProgress, Self::InDoubt];
 
     /// The word that operators see; that of [`State::as_str`].
@@ -111,6 +127,7 @@ impl Stage {
             Self::Partial => "partial",
             Self::NotApplied => "not_applied",
             Self::InDoubt => "in_doubt",
+            Self::Answered => "answered",
         }
     }
 
@@ -129,6 +146,7 @@ impl From<State> for Stage {
             State::Partial => Self::Partial,
             State::NotApplied => Self::NotApplied,
             State::InDoubt => Self::InDoubt,
+            State::Answered => Self::Answered,
         }
     }
 }
@@ -177,7 +195,7 @@ mod tests {
             assert_eq!(stage.as_str(), state.as_str());
             assert_eq!(stage as i64, state.code().0);
             assert_eq!(Stage::parse(state.as_str()), Some(stage));
-            assert_eq!(Stage::UNSETTLED.contains(&stage), !state.is_terminal());
+            assert_eq!(Stage::UNSETTLED.contains(&stage), !state.ages());
         }
         assert_eq!(Stage::parse("Applied"), None);
     }

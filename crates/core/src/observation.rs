@@ -5,9 +5,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::delivery::{self, Delivery};
+use crate::direct::{self, Direct, Reply};
 use crate::identity::{BackendId, Caller, OperationId};
 use crate::operation::{Phase, State};
-use crate::record::{Record, Resolution};
+use crate::record::{Nature, Record, Resolution};
 use crate::refusal::Retry;
 use crate::time::Timestamp;
 
@@ -110,6 +111,14 @@ pub enum Detail {
     InProgress,
     /// Its first step is committed; the process that ran it has gone or is still at work.
     FirstStepCommitted,
+    /// Its identity is taken, nothing was sent, and nobody is at it: the same call with the same ID
+    /// goes on with it.
+    NotSent,
+    /// Its upstream asked for input; a part of the effect may have happened.
+    AwaitingInput,
+    /// Its upstream answered with an error, or with something else that does not say whether it
+    /// happened. The same call with the same ID gets that answer again.
+    AnsweredWithError,
     /// Accepted; its delivery waits for its turn.
     Queued,
     /// A worker has taken its delivery up and has sent nothing yet.
@@ -143,6 +152,9 @@ impl Detail {
             Self::NoRecord => "no_record",
             Self::InProgress => "in_progress",
             Self::FirstStepCommitted => "first_step_committed",
+            Self::NotSent => "not_sent",
+            Self::AwaitingInput => "awaiting_input",
+            Self::AnsweredWithError => "answered_with_error",
             Self::Queued => "queued",
             Self::Leased => "leased",
             Self::Sending => "sending",
@@ -257,6 +269,49 @@ pub fn delivery_verdict(record: &Record, item: &Delivery) -> (ObservedState, Det
     (ObservedState::Unknown, detail)
 }
 
+/// The same for an operation that was sent while its caller waited: `item` and the upstream's `reply`
+/// were read in one snapshot with the record. Applied rests on an answer, a look at the upstream, or
+/// an operator.
+#[must_use]
+pub fn observe_direct(
+    caller: &Caller,
+    operation_id: &OperationId,
+    backend: &BackendId,
+    (record, item, reply): (&Record, &Direct, Option<&Reply>),
+    now: Timestamp,
+) -> Observation {
+    let is_own = record.principal == caller.principal
+        && record.tenant == caller.tenant
+        && record.operation_id == *operation_id;
+    if !is_own {
+        return observe(caller, operation_id, backend, &Snapshot::Absent, now);
+    }
+    let mut seen = Seen::of(direct_verdict(record, item), record, EffectSeen::NotLocal);
+    let is_left = record.owner.is_some_and(|owner| now >= owner.lease_until);
+    if record.state == State::InProgress(Phase::Claimed) && is_left {
+        seen.detail = Detail::NotSent;
+    }
+    if seen.state != ObservedState::Unknown && seen.stored_result.is_none() {
+        seen.stored_result = reply.and_then(|reply| {
+            let text = std::str::from_utf8(&reply.json).ok()?;
+            RawValue::from_string(text.to_owned()).ok()
+        });
+    }
+    let scope = "the ledger's record of this operation for this principal, its requests to the \
+                 upstream, and its stored result, read in one snapshot";
+    seen.told(caller, operation_id, backend, scope, now)
+}
+
+/// What a record and what stands beside it prove of a direct operation, for its own principal.
+#[must_use]
+pub fn direct_verdict(record: &Record, item: &Direct) -> (ObservedState, Detail) {
+    if direct::late_contradiction(record, item) {
+        // The upstream has the last word on what it did.
+        return (ObservedState::Unknown, Detail::LateContradiction);
+    }
+    verdict(record, EffectSeen::NotLocal)
+}
+
 struct Seen {
     state: ObservedState,
     detail: Detail,
@@ -325,8 +380,10 @@ pub(crate) fn verdict(record: &Record, effect: EffectSeen) -> (ObservedState, De
     let unknown = |detail| (ObservedState::Unknown, detail);
     let state = match record.state {
         State::InProgress(Phase::FirstCommit) => return unknown(Detail::FirstStepCommitted),
+        State::InProgress(Phase::AwaitingInput) => return unknown(Detail::AwaitingInput),
         State::InProgress(_) => return unknown(Detail::InProgress),
         State::InDoubt => return unknown(Detail::InDoubt),
+        State::Answered => return unknown(Detail::AnsweredWithError),
         State::Applied => ObservedState::Applied,
         State::Partial => ObservedState::Partial,
         State::NotApplied => ObservedState::NotApplied,
@@ -335,7 +392,7 @@ pub(crate) fn verdict(record: &Record, effect: EffectSeen) -> (ObservedState, De
     if happened && effect == EffectSeen::Missing {
         return unknown(Detail::EffectMissing);
     }
-    if record.result.is_none() && !record.purged {
+    if record.result.is_none() && !record.purged && record.nature != Nature::Direct {
         // Settled rows have a result until retention takes it: this one contradicts itself.
         return unknown(Detail::Quarantined);
     }
@@ -353,6 +410,9 @@ pub(crate) fn verdict(record: &Record, effect: EffectSeen) -> (ObservedState, De
 #[must_use]
 pub const fn retry_after(state: ObservedState, detail: Detail) -> Retry {
     match (state, detail) {
+        (ObservedState::Unknown, Detail::NotSent) => Retry::SameOperation,
+        // Nothing waits for it: there is neither more to ask nor anything to send again.
+        (ObservedState::Unknown, Detail::AnsweredWithError) => Retry::None,
         (ObservedState::Unknown, _) | (_, Detail::ResolvedWithoutProof) => Retry::StatusOnly,
         _ => Retry::None,
     }

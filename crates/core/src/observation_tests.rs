@@ -124,7 +124,7 @@ fn see_word(state: State) -> &'static str {
         State::Applied => "applied",
         State::Partial => "partial",
         State::NotApplied => "not_applied",
-        State::InProgress(_) | State::InDoubt => "unknown",
+        State::InProgress(_) | State::InDoubt | State::Answered => "unknown",
     }
 }
 

@@ -14,6 +14,9 @@ pub enum State {
     NotApplied,
     /// It may have happened. Only a lookup or an operator settles it.
     InDoubt,
+    /// It may have happened, and nothing waits for it: the upstream answered, with an error or with
+    /// something else that does not say. Its answer is kept and ages.
+    Answered,
 }
 
 /// What may already have happened to an operation in progress.
@@ -27,6 +30,8 @@ pub enum Phase {
     FirstCommit,
     /// An item of the outbox has the effect in hand; its delivery says what may have happened.
     Queued,
+    /// Perhaps a part of the effect: the upstream asked for input in answer to what was sent.
+    AwaitingInput,
 }
 
 /// What an attempt at a remote effect proved.
@@ -68,6 +73,12 @@ pub enum Event {
     Dispatch,
     /// The attempt, or a conclusive lookup, ended.
     Learn(Outcome),
+    /// The upstream asked for input: another request of the same operation may follow.
+    Ask,
+    /// The upstream answered and did not say what became of the effect.
+    Answer,
+    /// What was recorded as about to be sent was not, not one byte of it.
+    HandBack,
     /// The owner's lease ended without a result.
     Lapse,
     /// The effect goes into the outbox, with its record.
@@ -76,6 +87,9 @@ pub enum Event {
     Withdraw,
     /// An operator decides.
     Resolve(Verdict),
+    /// An operator takes the target's word that it did what was settled as not applied. Only a
+    /// delivery of which the target said so comes to it.
+    Correct,
 }
 
 /// A legal step. Only [`step`] makes one.
@@ -100,10 +114,10 @@ pub struct IllegalTransition {
 ///
 /// # Errors
 /// [`IllegalTransition`] if the pair has no meaning, in particular for every event on a terminal
-/// state.
+/// state but [`Event::Correct`], which leads to no write.
 pub fn step(from: Option<State>, event: Event) -> Result<Transition, IllegalTransition> {
-    use Phase::{Claimed, Dispatched, FirstCommit, Queued};
-    use State::{Applied, InDoubt, InProgress, NotApplied, Partial};
+    use Phase::{AwaitingInput, Claimed, Dispatched, FirstCommit, Queued};
+    use State::{Answered, Applied, InDoubt, InProgress, NotApplied, Partial};
     let to = match (from, event) {
         (None, Event::Apply) => Applied,
         (None, Event::CommitFirst) => InProgress(FirstCommit),
@@ -123,22 +137,32 @@ pub fn step(from: Option<State>, event: Event) -> Result<Transition, IllegalTran
 
         (Some(InProgress(Dispatched)), Event::Learn(Outcome::NotApplied)) => NotApplied,
         (Some(InProgress(Dispatched)), Event::Learn(Outcome::Unknown) | Event::Lapse) => InDoubt,
+        (Some(InProgress(Dispatched)), Event::Ask) => InProgress(AwaitingInput),
+        (Some(InProgress(Dispatched)), Event::HandBack) => InProgress(Claimed),
+        (Some(InProgress(AwaitingInput)), Event::Dispatch) => InProgress(Dispatched),
+        // What was sent before may have done its part, and nobody will go on with it.
+        (Some(InProgress(AwaitingInput)), Event::Lapse) => InDoubt,
+        // An answer that comes late is an answer all the same.
+        (Some(InProgress(Dispatched) | InDoubt), Event::Answer) => Answered,
         // The delivery has no safe attempt left.
         (Some(InProgress(Queued)), Event::Learn(Outcome::Unknown)) => InDoubt,
         // Decided by the delivery, which knows that every attempt did nothing.
         (Some(InProgress(Queued)), Event::Withdraw) => NotApplied,
         // Evidence of the effect settles every operation that is not terminal, however late.
-        (Some(InProgress(_) | InDoubt), Event::Learn(Outcome::Applied)) => Applied,
+        (Some(InProgress(_) | InDoubt | Answered), Event::Learn(Outcome::Applied)) => Applied,
         (Some(InDoubt), Event::Learn(Outcome::NotApplied)) => NotApplied,
         (Some(InDoubt), Event::Learn(Outcome::Unknown)) => InDoubt,
 
         (
-            Some(InProgress(FirstCommit | Dispatched | Queued) | InDoubt),
+            Some(
+                InProgress(FirstCommit | Dispatched | Queued | AwaitingInput) | InDoubt | Answered,
+            ),
             Event::Resolve(verdict),
         ) => match verdict {
             Verdict::Applied => Applied,
             Verdict::NotApplied => NotApplied,
         },
+        (Some(NotApplied), Event::Correct) => Applied,
         (from, event) => return Err(IllegalTransition { from, event }),
     };
     Ok(Transition { from, event, to })
@@ -176,11 +200,15 @@ impl Transition {
             Event::Learn(Outcome::Applied) => "learned_applied",
             Event::Learn(Outcome::NotApplied) => "learned_not_applied",
             Event::Learn(Outcome::Unknown) => "learned_nothing",
+            Event::Ask => "asked_for_input",
+            Event::Answer => "answered",
+            Event::HandBack => "handed_back",
             Event::Lapse => "lease_lapsed",
             Event::Accept => "accepted",
             Event::Withdraw => "withdrawn",
             Event::Resolve(Verdict::Applied) => "resolved_applied",
             Event::Resolve(Verdict::NotApplied) => "resolved_not_applied",
+            Event::Correct => "corrected_applied",
         }
     }
 }
@@ -192,6 +220,12 @@ impl State {
         matches!(self, Self::Applied | Self::Partial | Self::NotApplied)
     }
 
+    /// Whether the record ages: it is terminal, or its upstream answered and nothing waits.
+    #[must_use]
+    pub const fn ages(self) -> bool {
+        self.is_terminal() || matches!(self, Self::Answered)
+    }
+
     /// The number under which a store keeps the state; the phase is kept beside it.
     #[must_use]
     pub const fn code(self) -> (i64, i64) {
@@ -200,10 +234,12 @@ impl State {
             Self::InProgress(Phase::Dispatched) => (0, 2),
             Self::InProgress(Phase::FirstCommit) => (0, 3),
             Self::InProgress(Phase::Queued) => (0, 4),
+            Self::InProgress(Phase::AwaitingInput) => (0, 5),
             Self::Applied => (1, 0),
             Self::Partial => (2, 0),
             Self::NotApplied => (3, 0),
             Self::InDoubt => (4, 0),
+            Self::Answered => (5, 0),
         }
     }
 
@@ -222,27 +258,30 @@ impl State {
             Self::Partial => "partial",
             Self::NotApplied => "not_applied",
             Self::InDoubt => "in_doubt",
+            Self::Answered => "answered",
         }
     }
 }
 
 /// Every state that can be kept.
-pub const ALL_STATES: [State; 8] = [
+pub const ALL_STATES: [State; 10] = [
     State::InProgress(Phase::Claimed),
     State::InProgress(Phase::Dispatched),
     State::InProgress(Phase::FirstCommit),
     State::InProgress(Phase::Queued),
+    State::InProgress(Phase::AwaitingInput),
     State::Applied,
     State::Partial,
     State::NotApplied,
     State::InDoubt,
+    State::Answered,
 ];
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const ALL_EVENTS: [Event; 15] = [
+    const ALL_EVENTS: [Event; 19] = [
         Event::Apply,
         Event::CommitFirst,
         Event::FinishWhole,
@@ -250,6 +289,9 @@ mod tests {
         Event::Undo,
         Event::Claim,
         Event::Dispatch,
+        Event::Ask,
+        Event::Answer,
+        Event::HandBack,
         Event::Learn(Outcome::Applied),
         Event::Learn(Outcome::NotApplied),
         Event::Learn(Outcome::Unknown),
@@ -258,13 +300,19 @@ mod tests {
         Event::Withdraw,
         Event::Resolve(Verdict::Applied),
         Event::Resolve(Verdict::NotApplied),
+        Event::Correct,
     ];
 
     #[test]
     fn a_terminal_state_accepts_no_event_at_all() {
-        // Promise: after an effect is settled there is no other.
+        // Promise: after an effect is settled there is no other; only that it was not applied can be
+        // taken back, by the target's late word.
         for state in ALL_STATES.into_iter().filter(|s| s.is_terminal()) {
             for event in ALL_EVENTS {
+                if (state, event) == (State::NotApplied, Event::Correct) {
+                    assert_eq!(step(Some(state), event).map(|it| it.to()), Ok(State::Applied));
+                    continue;
+                }
                 let refused = step(Some(state), event).expect_err("terminal");
                 let text = refused.to_string();
                 assert!(text.contains(&format!("{state:?}")), "{text}");
@@ -287,7 +335,8 @@ mod tests {
     #[test]
     fn a_dispatched_effect_becomes_not_applied_only_by_proof_or_person() {
         // Promise: a missing answer is never taken for "it did not happen".
-        for state in [State::InProgress(Phase::Dispatched), State::InDoubt] {
+        let sent = [Phase::Dispatched, Phase::AwaitingInput].map(State::InProgress);
+        for state in sent.into_iter().chain([State::InDoubt, State::Answered]) {
             for event in ALL_EVENTS {
                 let Ok(transition) = step(Some(state), event) else { continue };
                 let proved = matches!(
@@ -301,9 +350,11 @@ mod tests {
 
     #[test]
     fn nothing_is_dispatched_twice() {
-        // Promise: after a dispatch that may have taken effect there is no other.
+        // Promise: after a dispatch that may have taken effect there is no other. An upstream that
+        // asked for input waits for the next request of the same call.
         for state in ALL_STATES {
-            let allowed = state == State::InProgress(Phase::Claimed);
+            let allowed = [Phase::Claimed, Phase::AwaitingInput].map(State::InProgress);
+            let allowed = allowed.contains(&state);
             assert_eq!(step(Some(state), Event::Dispatch).is_ok(), allowed, "{state:?}");
         }
     }
@@ -315,7 +366,7 @@ mod tests {
             let (code, phase) = state.code();
             assert_eq!(State::from_code(code, phase), Some(state));
         }
-        for pair in [(0, 0), (1, 1), (5, 0), (-1, 0)] {
+        for pair in [(0, 0), (1, 1), (6, 0), (-1, 0)] {
             assert_eq!(State::from_code(pair.0, pair.1), None, "{pair:?}");
         }
     }

@@ -10,6 +10,7 @@ mod guarded;
 mod held;
 mod keeper;
 mod lane;
+mod last_sends;
 mod numbers;
 mod reporter;
 mod turn;
@@ -21,7 +22,7 @@ use std::time::Duration;
 
 use counterfoil_core::delivery::{Alarm, TargetName};
 use counterfoil_core::identity::OperationKey;
-use counterfoil_store::Outbox;
+use counterfoil_store::{Outbox, UnderWay};
 use tokio::sync::Mutex;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -124,6 +125,8 @@ struct Desk {
     tasks: TaskTracker,
     /// The ledger does not take reports now.
     is_stuck: AtomicBool,
+    /// What was claimed here and is not reported yet.
+    under_way: UnderWay,
 }
 
 impl Deliverer {
@@ -163,7 +166,8 @@ impl Deliverer {
     /// sent goes back, requests under way have the drain limit to end, and everything is reported.
     pub async fn run(self, shutdown: CancellationToken) {
         let (reports, inbox) = unbounded_channel();
-        let lanes = self.lanes(&reports);
+        let under_way = UnderWay::default();
+        let lanes = self.lanes(&reports, &under_way);
         let (drain_limit, stopping) = (self.options.drain_limit, shutdown.child_token());
         let desk = Arc::new(Desk {
             engine: self.engine,
@@ -173,6 +177,7 @@ impl Deliverer {
             abandon: CancellationToken::new(),
             tasks: TaskTracker::new(),
             is_stuck: AtomicBool::new(false),
+            under_way,
         });
         // Whoever drops this future stops the loops too.
         let _stop = stopping.clone().drop_guard();
@@ -218,12 +223,13 @@ impl Deliverer {
         }
     }
 
-    fn lanes(&self, reports: &UnboundedSender<Note>) -> Arc<[Arc<Lane>]> {
+    fn lanes(&self, reports: &UnboundedSender<Note>, under_way: &UnderWay) -> Arc<[Arc<Lane>]> {
         let lane = |(target, limits): &(Arc<dyn Target>, TargetLimits)| {
             let bell = self.engine.wakes().bell(target.name());
             let numbers = self.engine.delivery_numbers().of(target.name());
             let (target, margin) = (Arc::clone(target), self.options.lease_margin);
-            Arc::new(Lane::new(target, *limits, margin, (bell, numbers), reports.clone()))
+            let shared = (bell, numbers, under_way.clone());
+            Arc::new(Lane::new(target, *limits, margin, shared, reports.clone()))
         };
         self.targets.iter().map(lane).collect()
     }
@@ -231,10 +237,9 @@ impl Deliverer {
 
 impl Desk {
     /// Counts and tells what an operator must hear of.
-    fn alarm(&self, lane: &Lane, key: OperationKey, alarm: Alarm) {
-        lane.numbers.count_alarm(alarm);
+    fn alarm(&self, target_name: &TargetName, key: OperationKey, alarm: Alarm) {
+        self.engine.delivery_numbers().of(target_name).count_alarm(alarm);
         let item = format!("{:032x}", u128::from_be_bytes(*key.as_bytes()));
-        let target_name = &lane.name;
         match alarm {
             Alarm::LateContradiction => tracing::error!(
                 %target_name, item,

@@ -19,13 +19,14 @@ use counterfoil_core::refusal::{Code, Refusal};
 use counterfoil_core::time::{Lifetimes, Timestamp};
 use counterfoil_store::outbox::OutboxStats;
 use counterfoil_store::{
-    Answer, Finish, LedgerStats, LocalEffect, Outbox, Store, StoreError, Submission,
+    Answer, DirectLedger, Finish, LedgerStats, LocalEffect, Outbox, Store, StoreError, Submission,
 };
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::deliver::{Deliverer, DeliveryNumbers};
+use crate::direct::Keeper;
 use crate::reply::{Settled, refusal_from_store};
 use crate::wakes::Wakes;
 
@@ -35,6 +36,8 @@ pub struct Engine {
     pub(crate) store: Arc<dyn Store>,
     /// The same ledger, if it has an outbox.
     outbox: Option<Arc<dyn Outbox>>,
+    /// The same ledger, if it keeps direct operations, with those that are in hand.
+    pub(crate) direct: Option<Keeper>,
     keys: KeyRing,
     lifetimes: Lifetimes,
     boot: BootId,
@@ -71,7 +74,7 @@ impl Engine {
         keys: KeyRing,
         lifetimes: Lifetimes,
     ) -> Result<Self, StoreError> {
-        Self::bind(store, None, keys, lifetimes).await
+        Self::bind(store, None, None, keys, lifetimes).await
     }
 
     /// The same for a ledger with an outbox, which can take in calls for delivery.
@@ -84,12 +87,28 @@ impl Engine {
         lifetimes: Lifetimes,
     ) -> Result<Self, StoreError> {
         let store: Arc<dyn Store> = Arc::<dyn Outbox>::clone(&outbox);
-        Self::bind(store, Some(outbox), keys, lifetimes).await
+        Self::bind(store, Some(outbox), None, keys, lifetimes).await
+    }
+
+    /// The same for a ledger with everything: an outbox, and operations that are sent while their
+    /// caller waits.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub async fn open_whole<L: Outbox + DirectLedger>(
+        ledger: Arc<L>,
+        keys: KeyRing,
+        lifetimes: Lifetimes,
+    ) -> Result<Self, StoreError> {
+        let store: Arc<dyn Store> = Arc::<L>::clone(&ledger);
+        let outbox: Arc<dyn Outbox> = Arc::<L>::clone(&ledger);
+        Self::bind(store, Some(outbox), Some(ledger), keys, lifetimes).await
     }
 
     async fn bind(
         store: Arc<dyn Store>,
         outbox: Option<Arc<dyn Outbox>>,
+        direct: Option<Arc<dyn DirectLedger>>,
         keys: KeyRing,
         lifetimes: Lifetimes,
     ) -> Result<Self, StoreError> {
@@ -98,6 +117,7 @@ impl Engine {
         Ok(Self {
             store,
             outbox,
+            direct: direct.map(Keeper::new),
             keys,
             lifetimes,
             boot: BootId::from_bytes(boot),
@@ -145,6 +165,14 @@ impl Engine {
         self.tasks.spawn(work)
     }
 
+    /// Runs work in the background that ends when the engine is drained: it is handed the word.
+    pub(crate) fn spawn_worker<F: Future<Output = ()> + Send + 'static>(
+        &self,
+        work: impl FnOnce(CancellationToken) -> F,
+    ) {
+        self.workers.spawn(work(self.stop_workers.child_token()));
+    }
+
     /// The ledger's ID.
     #[must_use]
     pub fn backend_id(&self) -> &BackendId {
@@ -189,6 +217,16 @@ impl Engine {
             boot: self.boot,
         };
         Admitted::admit(call, &self.keys, self.lifetimes.retention, attempt)
+    }
+
+    /// A fresh operation ID: a UUIDv7 of the ledger's time.
+    #[must_use]
+    pub fn mint_id(&self) -> OperationId {
+        let [bytes] = random();
+        let bytes = time_ordered(&self.last_key, self.store.now(), bytes);
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let text = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-");
+        OperationId::parse(&text).expect("hexadecimal digits and dashes are an ID")
     }
 
     /// Looks whether an equal call was made before. Writes nothing.
@@ -363,7 +401,11 @@ impl Engine {
         self.workers.close();
         self.tasks.close();
         let settled = tokio::time::timeout(limit, self.tasks.wait());
-        tokio::join!(settled, self.workers.wait()).0.is_ok()
+        let settled = tokio::join!(settled, self.workers.wait()).0.is_ok();
+        if let Some(keeper) = &self.direct {
+            keeper.write_told().await;
+        }
+        settled
     }
 
     /// Proves that a write would be committed now, by committing the ledger's time.

@@ -8,6 +8,7 @@
 mod accept;
 mod cancel;
 mod deliver;
+mod direct;
 mod engine;
 mod list;
 mod look;
@@ -22,9 +23,10 @@ pub use deliver::{
     BreakerState, Deliverer, DelivererError, DelivererOptions, DeliveryNumbers, Outcome,
     TargetNumbers,
 };
+pub use direct::{DirectAnswer, DirectCall, NeverReady, Sender, SenderFuture, Sent};
 pub use engine::{Engine, FirstRound};
 pub use list::{ListRequest, Listing};
 pub use reply::{Settled, refusal_from_store};
-pub use state::StateBinding;
+pub use state::{LegState, StateBinding};
 pub use target::{Target, TargetFuture, TargetLimits};
 pub use tokio_util::sync::CancellationToken;

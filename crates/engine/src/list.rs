@@ -65,7 +65,7 @@ impl Engine {
             );
         }
         let mut operations = page.operations;
-        self.tell_deliveries(caller, &mut operations).await?;
+        self.tell_more(caller, &mut operations).await?;
         Ok(Listing {
             operations,
             next_cursor: page.next.map(|next| cursor::seal(self.keys(), &of, next.as_bytes())),

@@ -6,13 +6,16 @@ use counterfoil_core::delivery::Contract;
 use counterfoil_core::identity::{Caller, OperationId, OperationKey};
 use counterfoil_core::listing::Listed;
 use counterfoil_core::observation::{
-    Detail, Observation, ObservedState, Snapshot, observe, observe_delivery,
+    Detail, Observation, ObservedState, Snapshot, observe, observe_delivery, observe_direct,
 };
+use counterfoil_core::operation::State;
 use counterfoil_core::record::Nature;
 use counterfoil_core::refusal::{Refusal, Retry};
+use counterfoil_store::direct::WhichDirect;
 use counterfoil_store::outbox::{DeliveryView, Which};
 use counterfoil_store::{AuditEvent, StoreError};
 
+use crate::direct::seen;
 use crate::engine::Engine;
 use crate::reply::refusal_from_store;
 
@@ -53,6 +56,9 @@ impl Engine {
         }
         let backend = self.backend_id();
         let account = || observe(caller, operation_id, backend, &snapshot, self.now());
+        if nature(&snapshot) == Some(Nature::Direct) {
+            return Ok((self.observe_sent(caller, operation_id, account()).await?, None));
+        }
         let Some(key) = deferred_key(&snapshot) else { return Ok((account(), None)) };
         let found = self.find(caller, key).await;
         let found = found.map_err(|error| refusal_from_store(&error, Some(operation_id)))?;
@@ -66,6 +72,28 @@ impl Engine {
             Found::Absent => (account(), None),
             Found::Damaged => (set_aside(account()), None),
         })
+    }
+
+    /// What the caller may know of an operation that was sent while it waited; `plain` is what its
+    /// record alone says.
+    async fn observe_sent(
+        &self,
+        caller: &Caller,
+        operation_id: &OperationId,
+        plain: Observation,
+    ) -> Result<Observation, Refusal> {
+        let Some(direct) = self.direct() else { return Ok(plain) };
+        let which = WhichDirect::Id(caller.tenant.clone(), operation_id.clone());
+        match direct.direct_view(which).await {
+            Ok(Some(view)) => {
+                let backend = self.backend_id();
+                Ok(observe_direct(caller, operation_id, backend, seen(&view), self.now()))
+            }
+            // Its tombstone was purged between the two looks.
+            Ok(None) => Ok(plain),
+            Err(StoreError::Quarantined { .. }) => Ok(set_aside(plain)),
+            Err(error) => Err(refusal_from_store(&error, Some(operation_id))),
+        }
     }
 
     /// One of the caller's own deliveries; `None` if there is no such one, or it is another's.
@@ -124,12 +152,13 @@ impl Engine {
         events.map(Some).map_err(|error| refusal_from_store(&error, Some(operation_id)))
     }
 
-    /// Puts into lines of a caller's own list what their deliveries tell beyond their records.
-    pub(crate) async fn tell_deliveries(
+    /// Puts into lines of a caller's own list what stands beside their records.
+    pub(crate) async fn tell_more(
         &self,
         caller: &Caller,
         lines: &mut [Listed],
     ) -> Result<(), Refusal> {
+        self.tell_sent(lines).await?;
         for line in lines.iter_mut().filter(|line| line.nature == Nature::Deferred) {
             match self.find(caller, line.key).await {
                 Ok(Found::Item(view)) => *line = Listed::of_delivery(view.record, &view.delivery),
@@ -139,6 +168,27 @@ impl Engine {
                     line.retry = Retry::StatusOnly;
                 }
                 Ok(Found::Absent) => {}
+                Err(error) => return Err(refusal_from_store(&error, None)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The same for operations that were sent while their caller waited: only one that is settled as
+    /// not applied can be told otherwise than by its record.
+    async fn tell_sent(&self, lines: &mut [Listed]) -> Result<(), Refusal> {
+        let Some(direct) = self.direct() else { return Ok(()) };
+        let doubtful =
+            |line: &&mut Listed| line.nature == Nature::Direct && line.state == State::NotApplied;
+        for line in lines.iter_mut().filter(doubtful) {
+            match direct.direct_view(WhichDirect::Key(line.key)).await {
+                Ok(Some(view)) => *line = Listed::of_direct(view.record, &view.item),
+                Ok(None) => {}
+                Err(StoreError::Quarantined { .. }) => {
+                    line.observed = ObservedState::Unknown;
+                    line.detail = Detail::Quarantined;
+                    line.retry = Retry::StatusOnly;
+                }
                 Err(error) => return Err(refusal_from_store(&error, None)),
             }
         }
@@ -170,6 +220,13 @@ fn set_aside(mut account: Observation) -> Observation {
         account.stored_result = None;
     }
     account
+}
+
+fn nature(snapshot: &Snapshot) -> Option<Nature> {
+    match snapshot {
+        Snapshot::Found { record, .. } => Some(record.nature),
+        _ => None,
+    }
 }
 
 fn deferred_key(snapshot: &Snapshot) -> Option<OperationKey> {

@@ -33,7 +33,7 @@ impl Settled {
             State::Applied => ObservedState::Applied,
             State::Partial => ObservedState::Partial,
             State::NotApplied => ObservedState::NotApplied,
-            State::InProgress(_) | State::InDoubt => ObservedState::Unknown,
+            State::InProgress(_) | State::InDoubt | State::Answered => ObservedState::Unknown,
         }
     }
 

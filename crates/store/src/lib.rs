@@ -7,6 +7,8 @@ pub mod clock;
 pub mod contract;
 pub mod cut;
 mod digest;
+pub mod direct;
+mod direct_steps;
 pub mod effect;
 pub mod error;
 mod keys;
@@ -21,6 +23,7 @@ mod steps;
 #[path = "../tests/suite/mod.rs"]
 mod suite;
 mod tables;
+mod under_way;
 
 // The suite is shared with the tests beside this crate, which name it from outside.
 #[cfg(test)]
@@ -31,6 +34,7 @@ pub use contract::{
     Answer, AuditEvent, Committed, Finish, LedgerInfo, LedgerStats, Resolve, Resolved, Store,
     StoreFuture, Submission,
 };
+pub use direct::DirectLedger;
 pub use effect::{
     Column, ColumnKind, Completion, EffectContext, EffectError, EffectRow, EffectTx, LocalEffect,
     SqlTx, SqlValue, TableSpec,
@@ -41,3 +45,4 @@ pub use memory::{MemoryOptions, MemoryStore};
 pub use outbox::Outbox;
 pub use retention::{ClockConfirmed, ClockJump, Purge, Purged, RetentionState};
 pub use sqlite::{SqliteOptions, SqliteStore};
+pub use under_way::UnderWay;

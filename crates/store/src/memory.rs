@@ -1,6 +1,8 @@
 //! A ledger that keeps nothing: for trying things out, and as the plain model that the durable back
 //! ends are compared with. Same contract, same effects through declared tables, no SQL.
 
+mod direct;
+mod direct_store;
 mod ledger;
 mod list;
 mod outbox;

@@ -15,6 +15,7 @@ use counterfoil_core::refusal::Refusal;
 use counterfoil_core::time::Timestamp;
 
 use crate::contract::{Store, StoreFuture};
+use crate::under_way::UnderWay;
 
 /// A ledger with an outbox.
 ///
@@ -34,7 +35,8 @@ pub trait Outbox: Store {
     fn accept(&self, acceptance: Acceptance) -> StoreFuture<'_, Accepted>;
 
     /// Leases up to `max_count` items of one target that are due, the earliest first, as far as the
-    /// target's gate allows; items whose leases have ended are taken back first. What only a person
+    /// target's gate allows; items whose leases have ended are taken back first, but for those that
+    /// the asking process has under way. What only a person
     /// can go on with, or whose time has ended, is settled on the way and not returned.
     ///
     /// # Errors
@@ -55,12 +57,17 @@ pub trait Outbox: Store {
     /// As [`claim`](Self::claim); sending the same reports again is safe.
     fn report(&self, reports: Vec<Report>) -> StoreFuture<'_, Vec<Reported>>;
 
-    /// Takes back items of every target whose leases have ended, at most `max_count`, and says how
-    /// many. For targets that nobody claims from any more. It writes only if there are some.
+    /// Takes back items of every target whose leases have ended, at most `max_count`, and says which.
+    /// For targets that nobody claims from any more. Those that the asking process has `under_way`
+    /// stay its own. It writes only if there are some.
     ///
     /// # Errors
     /// As [`claim`](Self::claim).
-    fn take_back_lapsed(&self, max_count: usize) -> StoreFuture<'_, usize>;
+    fn take_back_lapsed(
+        &self,
+        under_way: UnderWay,
+        max_count: usize,
+    ) -> StoreFuture<'_, Vec<TakenBack>>;
 
     /// Parks the waiting items of targets that are not in `known`, and releases those that were
     /// parked for that and are; at most `max_count`. Says how many it changed, and writes only if
@@ -69,6 +76,13 @@ pub trait Outbox: Store {
     /// # Errors
     /// As [`claim`](Self::claim).
     fn match_targets(&self, known: Vec<TargetName>, max_count: usize) -> StoreFuture<'_, usize>;
+
+    /// Releases what was parked because nobody knew its target, for targets in `known`, and parks
+    /// nothing; otherwise as [`match_targets`](Self::match_targets).
+    ///
+    /// # Errors
+    /// As [`claim`](Self::claim).
+    fn release_known(&self, known: Vec<TargetName>, max_count: usize) -> StoreFuture<'_, usize>;
 
     /// When a claim for this target may next give something; `None` if nothing waits. Never writes.
     ///
@@ -177,7 +191,7 @@ pub enum Accepted {
 }
 
 /// A worker asks for items.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Claim {
     /// Of this target.
     pub target: TargetName,
@@ -189,6 +203,19 @@ pub struct Claim {
     pub max_count: usize,
     /// Whether one item is to try a target whose breaker is open: it is marked as a probe.
     pub probe: bool,
+    /// What the worker's process works on now.
+    pub under_way: UnderWay,
+}
+
+/// An item that was taken back from a worker whose lease has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TakenBack {
+    /// The item.
+    pub key: OperationKey,
+    /// Its target.
+    pub target: TargetName,
+    /// What an operator must hear of.
+    pub alarm: Option<Alarm>,
 }
 
 /// What a claim gave.
@@ -234,7 +261,8 @@ pub enum Begun {
     /// No: parked, out of time, not safe any more, or its target is paused. It was settled, or
     /// queued, accordingly.
     Withheld(Option<Alarm>),
-    /// No: another holds it, or a person has ended it.
+    /// No: another holds it, or a person has ended it; or it is asked again, so late that the target
+    /// may forget its key under the request.
     NotHeld,
 }
 

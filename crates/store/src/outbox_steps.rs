@@ -16,7 +16,9 @@ use counterfoil_core::time::Timestamp;
 use crate::contract::{Resolve, Resolved};
 use crate::error::StoreError;
 use crate::outbox::{Action, BeginSend, DeliveryQuery, Happened, Report, Revoked};
-use crate::steps::{AuditLine, Kept, check_result, first_step, resolve as resolve_record};
+use crate::steps::{
+    AuditLine, Kept, check_result, correct as correct_record, first_step, resolve as resolve_record,
+};
 
 /// The kind of audit event for a call that was accepted before.
 pub(crate) const DUPLICATE_SUBMISSION: &str = "duplicate_submission";
@@ -201,6 +203,10 @@ pub(crate) fn resolve(
             }),
         });
     };
+    if change.operation == Some(Event::Correct) {
+        let (kept, kind) = correct_record(kept, said, now)?;
+        return Ok((kept, change.delivery, kind));
+    }
     let (mut kept, kind) = resolve_record(kept, EffectSeen::NotLocal, said, now)?;
     let has_proof = said.proof.as_ref().is_some_and(|proof| !proof.trim().is_empty());
     if said.verdict == Verdict::NotApplied && !has_proof && item.unknown_count > 0 {

@@ -10,6 +10,7 @@ mod commands;
 mod connection;
 mod create;
 mod declared;
+mod direct;
 mod due;
 mod effects;
 mod faults;
@@ -153,7 +154,12 @@ impl SqliteStore {
             readers.push(spawn("counterfoil-read", &path, move || reader.run(&queue))?);
         }
         let backend_id = opened.row.backend_id.clone();
-        let mut writer = Writer::new(opened.session, backend_id.clone(), options.lock_wait);
+        let mut writer = Writer::new(
+            opened.session,
+            backend_id.clone(),
+            options.lock_wait,
+            options.writer_cache_kib,
+        );
         let counts = writer.counts();
         let helper = Helper::new(questions.clone());
         let writer = spawn("counterfoil-write", &path, move || {

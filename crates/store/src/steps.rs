@@ -68,20 +68,27 @@ impl Kept {
         self.record.state = transition.to();
     }
 
-    /// Takes a step of the state machine to a terminal state, with the result to replay.
-    pub(crate) fn settle(&mut self, transition: Transition, result: StoredResult, now: Timestamp) {
+    /// Takes a step of the state machine to a state that ages, with the result to replay. A direct
+    /// operation may have none: its upstream's answer stands beside it.
+    pub(crate) fn settle(
+        &mut self,
+        transition: Transition,
+        result: impl Into<Option<StoredResult>>,
+        now: Timestamp,
+    ) {
         self.record.state = transition.to();
         self.record.owner = None;
-        self.record.result = Some(result);
+        self.record.result = result.into();
+        // What was answered and purged may still be settled, and then it has something to tell again.
+        self.record.purged = false;
         self.record.settled_at = Some(now);
         self.record.retention_ends_at = Some(now.plus(self.retention));
     }
 
-    /// Whether the retention of a settled operation has ended. What is unfinished or in doubt never
-    /// expires.
+    /// Whether the retention of a settled or answered operation has ended. What is unfinished or in
+    /// doubt never expires.
     pub(crate) fn has_expired(&self, until: Timestamp) -> bool {
-        self.record.state.is_terminal()
-            && self.record.retention_ends_at.is_some_and(|end| end <= until)
+        self.record.state.ages() && self.record.retention_ends_at.is_some_and(|end| end <= until)
     }
 
     /// Forgets the result. Identity and digests stay.
@@ -157,6 +164,14 @@ pub(crate) fn compensation_identity(record: &Record) -> String {
     format!("{}/compensation/1", record.operation_id)
 }
 
+/// The identity of one request of an operation: the first bears the operation's own.
+pub(crate) fn leg_identity(record: &Record, leg: u32) -> String {
+    match leg {
+        0 | 1 => record.operation_id.to_string(),
+        later => format!("{}/leg/{later}", record.operation_id),
+    }
+}
+
 /// The step that an effect's first call comes to.
 pub(crate) fn first_step(event: Event) -> Transition {
     step(None, event).expect("an absent operation begins with Apply and with CommitFirst")
@@ -182,7 +197,7 @@ pub(crate) fn finish_too_late(kept: Kept) -> Answer {
     match kept.record.state {
         State::InProgress(_) => Answer::Refused(Refusal::in_progress(id)),
         State::InDoubt => Answer::Refused(Refusal::in_doubt(id)),
-        State::Applied | State::Partial | State::NotApplied => {
+        State::Applied | State::Partial | State::NotApplied | State::Answered => {
             Answer::Replayed(Box::new(kept.record))
         }
     }
@@ -268,13 +283,41 @@ pub(crate) fn resolve(
             _ => {}
         }
     }
-    // A local effect has no sender beside its owner, whose lease has ended; a remote one may.
-    let may_still_be_sent =
-        matches!(kept.record.state, State::InProgress(Phase::Dispatched) | State::InDoubt);
+    // A local effect has no sender beside its owner, whose lease has ended; a remote one may. What an
+    // upstream answered, or asked for, says nothing of what it had done by then.
+    let may_still_be_sent = matches!(
+        kept.record.state,
+        State::InProgress(Phase::Dispatched | Phase::AwaitingInput)
+            | State::InDoubt
+            | State::Answered
+    );
     let proved = has_proof || said.verdict == Verdict::Applied || !may_still_be_sent;
     let result = resolution_result(&kept.record, said);
     kept.settle(transition, result, now);
     kept.record.resolution = Some(if proved { Resolution::Proved } else { Resolution::Unproved });
+    kept.owner.fence += 1;
+    Ok((kept, transition.audit_kind()))
+}
+
+/// Settles as applied, by an operator's word, what was settled as not applied and of which the target
+/// said later that it did it.
+///
+/// # Errors
+/// [`Resolved::Illegal`] if it was not settled so.
+pub(crate) fn correct(
+    mut kept: Kept,
+    said: &Resolve,
+    now: Timestamp,
+) -> Result<(Kept, &'static str), Resolved> {
+    let transition = step(Some(kept.record.state), Event::Correct).map_err(Resolved::Illegal)?;
+    if kept.record.purged {
+        // Its retention has ended: only the verdict changes.
+        kept.advance(transition);
+    } else {
+        let result = resolution_result(&kept.record, said);
+        kept.settle(transition, result, now);
+    }
+    kept.record.resolution = Some(Resolution::Proved);
     kept.owner.fence += 1;
     Ok((kept, transition.audit_kind()))
 }

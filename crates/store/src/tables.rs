@@ -3,8 +3,11 @@
 use crate::effect::{Column, ColumnKind, EffectError, SqlValue, TableSpec};
 
 /// The ledger's own tables. No effect declares or writes one.
-pub(crate) const LEDGER_TABLES: [&str; 11] = [
+pub(crate) const LEDGER_TABLES: [&str; 14] = [
     "audit_events",
+    "direct_memos",
+    "direct_replies",
+    "directs",
     "keys",
     "ledger",
     "operations",

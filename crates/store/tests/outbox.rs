@@ -57,6 +57,7 @@ macro_rules! conformance {
                 a_late_answer_settles_what_people_have_not
                 a_late_answer_that_it_was_not_done_settles_nothing
                 a_late_answer_against_a_settled_operation_is_told
+                a_late_contradiction_has_one_way_out
                 a_report_sent_again_changes_nothing
             );
             case!($factory: searching:

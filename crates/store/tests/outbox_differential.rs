@@ -18,7 +18,7 @@ use counterfoil_store::outbox::{
     Acceptance, Action, BeginSend, Claim, ClaimedItem, DeliveryQuery, Happened, Order, Report,
     RevokeOrder, TargetAction, TargetOrder, Which,
 };
-use counterfoil_store::{Outbox, Resolve, StoreError};
+use counterfoil_store::{Outbox, Resolve, StoreError, UnderWay};
 use proptest::prelude::*;
 use suite::Factory;
 use suite::calls::{BOOT, TestCall, call, caller};
@@ -183,6 +183,7 @@ fn happened() -> impl Strategy<Value = Happened> {
         // The store's own now is put in its place.
         4 => Just(LookupEnd::Absent { begun_at: Timestamp::from_ms(0) }),
         2 => pause().prop_map(move |retry_after| LookupEnd::Open { words: words(), retry_after }),
+        1 => class().prop_map(move |class| LookupEnd::Barred { class, words: words() }),
     ];
     prop_oneof![
         8 => sent.prop_map(Happened::Sent),
@@ -287,7 +288,9 @@ impl Side {
         match act {
             Act::Claim { .. } | Act::Begin { .. } | Act::Report { .. } => self.work(act).await,
             // Which items a bounded part takes first is each back end's own.
-            Act::TakeBack => format!("{:?}", self.outbox.take_back_lapsed(100).await),
+            Act::TakeBack => {
+                format!("{:?}", self.outbox.take_back_lapsed(UnderWay::default(), 100).await)
+            }
             Act::Match { known } => {
                 let known = known.iter().map(|which| target(*which)).collect();
                 format!("{:?}", self.outbox.match_targets(known, 100).await)
@@ -345,6 +348,7 @@ impl Side {
                     lease: Duration::from_secs(*lease_s),
                     max_count: *max_count,
                     probe: *probe,
+                    under_way: UnderWay::default(),
                 });
                 let mut claimed = claimed.await;
                 if let Ok(claimed) = &mut claimed {

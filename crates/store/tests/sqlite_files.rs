@@ -200,7 +200,7 @@ fn a_newer_schema_opens_only_what_it_allows() {
     assert!(check(&options.path).expect("compatible").is_sound());
     set(9, 5);
     let expected =
-        OpenRefused::Schema { path: options.path.clone(), version: 9, min_compatible: 5, known: 3 };
+        OpenRefused::Schema { path: options.path.clone(), version: 9, min_compatible: 5, known: 4 };
     assert_eq!(refused(&options), expected);
     let unchecked = check(&options.path).expect_err("of a newer schema");
     assert!(matches!(unchecked, CheckRefused::Schema { version: 9, .. }), "{unchecked}");

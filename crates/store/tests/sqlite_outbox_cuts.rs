@@ -16,7 +16,7 @@ use counterfoil_store::outbox::{
     Acceptance, Accepted, BeginSend, Begun, Claim, DeliveryQuery, Happened, Outbox, Report,
 };
 use counterfoil_store::sqlite::check;
-use counterfoil_store::{SqliteOptions, SqliteStore, Store};
+use counterfoil_store::{SqliteOptions, SqliteStore, Store, UnderWay};
 use suite::calls::{BOOT, call};
 use suite::clock::TestClock;
 
@@ -51,7 +51,14 @@ async fn deliver(store: &SqliteStore) -> Option<Accepted> {
         request: Arc::from(b"POST one".as_slice()),
     };
     let accepted = store.accept(acceptance).await.expect("works");
-    let claim = Claim { target, boot: BOOT, lease: LEASE, max_count: 1, probe: false };
+    let claim = Claim {
+        target,
+        boot: BOOT,
+        lease: LEASE,
+        max_count: 1,
+        probe: false,
+        under_way: UnderWay::default(),
+    };
     let item = store.claim(claim).await.expect("works").items.pop()?;
     let (key, fence) = (item.delivery.key, item.delivery.fence);
     let begin = BeginSend { key, boot: BOOT, fence, lease: LEASE };
@@ -110,7 +117,7 @@ async fn a_death_between_two_steps_leaves_one_of_them() {
         let states: Vec<State> = page.items.iter().map(|view| view.delivery.state).collect();
         assert_eq!(states, Vec::from_iter(left), "{point}");
         clock.pass(LEASE);
-        store.take_back_lapsed(10).await.expect("works");
+        store.take_back_lapsed(UnderWay::default(), 10).await.expect("works");
         clock.pass(LEASE);
         let again = deliver(&store).await;
         if left != Some(State::Delivered) {

@@ -74,7 +74,7 @@ impl Exchange {
     }
 
     /// An answer with a status of failure. A JSON-RPC error in it is the server's own word, where
-    /// it is not about who may call; for the SDK's first question any refusal but those says that
+    /// it is not about who may call, nor about a failure of whoever answers; for the SDK's first question any refusal but those says that
     /// the server is of an older revision.
     async fn judge_refusal(
         &self,
@@ -94,8 +94,9 @@ impl Exchange {
             _ => return Err(only_http),
         };
         let is_call = matches!(request, ClientRequest::CallToolRequest(_));
-        let is_busy = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
-        if is_busy && !is_call {
+        // Whatever a gateway that failed writes, it may have passed the request on before.
+        let is_busy = status == StatusCode::TOO_MANY_REQUESTS;
+        if status.is_server_error() || (is_busy && !is_call) {
             return Err(only_http);
         }
         if matches!(kind, Kind::Json) {

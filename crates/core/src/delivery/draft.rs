@@ -67,7 +67,7 @@ impl Draft {
     }
 
     pub(super) fn fail(mut self, class: ErrorClass, words: String) -> Self {
-        self.words = Some(words.clone());
+        self.words = Some(format!("{}: {words}", class.as_str()));
         self.to.last_error = Some((class, words));
         self
     }

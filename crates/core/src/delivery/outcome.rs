@@ -153,6 +153,13 @@ impl ErrorClass {
 /// What a read-only search for the effect found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LookupEnd {
+    /// The target does not let us search, nor anybody with our credential: it is parked.
+    Barred {
+        /// What kind of failure.
+        class: ErrorClass,
+        /// For people; no secret, no argument's value.
+        words: String,
+    },
     /// Exactly one match.
     Found {
         /// The target's own ID for it.

@@ -33,7 +33,7 @@ pub fn step(item: &Delivery, event: Event, now: Timestamp) -> Result<Change, Ill
         }
         // Asked again after a lost acknowledgement: one attempt, whose lease may end later.
         (State::Sending, Event::BeginSend { by, lease_until }) if item.is_held(by) => {
-            Ok(renew(item, lease_until, now))
+            renew(item, lease_until, now)
         }
         (_, Event::BeginSend { .. }) => refuse("send", "another holds it, or nobody"),
 
@@ -93,13 +93,7 @@ pub fn step(item: &Delivery, event: Event, now: Timestamp) -> Result<Change, Ill
         (_, Event::Redrive) => refuse("redrive", ONLY_DEAD_LETTERS),
 
         (_, Event::Withdraw(how)) => withdraw(item, how, now),
-        (State::DeadLetter | State::InDoubt, Event::Resolve(verdict)) => {
-            Ok(resolve(item, verdict, now))
-        }
-        (_, Event::Resolve(_)) => refuse(
-            "resolve",
-            "it is settled, or still on its way; cancel it first, or wait for its outcome",
-        ),
+        (_, Event::Resolve(verdict)) => resolve(item, verdict, now),
     }
 }
 
@@ -168,14 +162,20 @@ fn begin_send(
     Ok(draft.audit("attempt_started").done())
 }
 
-/// The sender's own lease, never shorter than it was.
-fn renew(item: &Delivery, lease_until: Timestamp, now: Timestamp) -> Change {
+/// The sender's own lease, never shorter than it was. The attempt was granted for that time: the
+/// key must outlive a longer one, too.
+fn renew(item: &Delivery, lease_until: Timestamp, now: Timestamp) -> Result<Change, IllegalStep> {
+    let forgets = item.unknown_count > 0 && item.forgets_key_by(lease_until);
+    if forgets || !item.may_send(now) {
+        let rule = "the target may forget its key before the request ends";
+        return Err(IllegalStep { from: item.state, event: "send", rule });
+    }
     let mut draft = Draft::of(item, now);
     if let Some(lease) = &mut draft.to.lease {
         lease.until = lease.until.max(lease_until);
         draft.to.last_send_until = item.last_send_until.max(Some(lease.until));
     }
-    draft.done()
+    Ok(draft.done())
 }
 
 fn sent(item: &Delivery, end: SendEnd, seed: u64, now: Timestamp) -> Change {
@@ -244,6 +244,13 @@ fn unknown(
     seed: u64,
 ) -> Change {
     draft.to.unknown_count = draft.to.unknown_count.saturating_add(1);
+    // Of a target that does not answer, trying spends nothing of the item's attempts, where another
+    // one makes no second effect.
+    let is_probe = draft.from.lease.is_some_and(|lease| lease.probe);
+    let is_safe = draft.to.terms.contract != Contract::AtLeastOnce;
+    if is_probe && is_safe && class.is_destination_down() {
+        draft.to.attempt_limit = draft.to.attempt_limit.saturating_add(1);
+    }
     match class {
         ErrorClass::KeyReused => {
             let mut change = draft.in_doubt(class, words);
@@ -283,13 +290,21 @@ fn looked_up(item: &Delivery, end: LookupEnd, seed: u64, now: Timestamp) -> Chan
                 }
                 draft.queue_at(now).audit("proved_absent").done()
             }
-            // Too early to prove anything: again when it would.
-            Some(from) => draft.look_again(from.max(now), "not found yet".into()),
+            // Too early to prove anything: again when it would, by the searcher's clock, which may be
+            // behind a ledger's that was set forward.
+            Some(from) => draft.look_again(now.plus(from.since(begun_at)), "not found yet".into()),
             None => {
                 let due = now.plus(draft.lookup_pause(None, seed));
                 draft.look_again(due, "not found, which proves nothing here".into())
             }
         },
+        LookupEnd::Barred { class, words } => {
+            // It told nothing of the item: the search does not count.
+            draft.to.lookups_count = item.lookups_count;
+            draft.target = Some(TargetChange::Park { class, words: words.clone(), hold: None });
+            let due = now.plus(item.terms.backoff_base);
+            draft.fail(class, words).queue_at(due).audit("target_parked").done()
+        }
         LookupEnd::Open { words, retry_after } => {
             let due = now.plus(draft.lookup_pause(retry_after, seed));
             draft.look_again(due, words)
@@ -343,7 +358,10 @@ fn evidence_of(end: SendEnd) -> Option<(Option<String>, StoredResult)> {
 fn found_in(end: LookupEnd) -> Option<(Option<String>, StoredResult)> {
     match end {
         LookupEnd::Found { external_id, result } => Some((external_id, result)),
-        LookupEnd::Many | LookupEnd::Absent { .. } | LookupEnd::Open { .. } => None,
+        LookupEnd::Many
+        | LookupEnd::Absent { .. }
+        | LookupEnd::Barred { .. }
+        | LookupEnd::Open { .. } => None,
     }
 }
 
@@ -431,7 +449,18 @@ fn withdraw(item: &Delivery, how: Withdrawal, now: Timestamp) -> Result<Change, 
     Ok(draft.audit(ended.as_str()).done())
 }
 
-fn resolve(item: &Delivery, verdict: Verdict, now: Timestamp) -> Change {
+fn resolve(item: &Delivery, verdict: Verdict, now: Timestamp) -> Result<Change, IllegalStep> {
+    match (item.state, verdict) {
+        (State::DeadLetter | State::InDoubt, _) => {}
+        (State::Cancelled, Verdict::Applied) if item.late_contradiction => {
+            return Ok(correct(item, now));
+        }
+        (from, _) => {
+            let rule =
+                "it is settled, or still on its way; cancel it first, or wait for its outcome";
+            return Err(IllegalStep { from, event: "resolve", rule });
+        }
+    }
     let mut draft = Draft::of(item, now);
     draft.end(match verdict {
         Verdict::Applied => State::Delivered,
@@ -440,6 +469,16 @@ fn resolve(item: &Delivery, verdict: Verdict, now: Timestamp) -> Change {
     draft.to.ended = Some(Ended::Resolved);
     draft.operation = Some(operation::Event::Resolve(verdict));
     // The operation's own event says who and why.
+    Ok(draft.done())
+}
+
+/// The target said that it did what was settled as not applied, and an operator takes its word.
+fn correct(item: &Delivery, now: Timestamp) -> Change {
+    let mut draft = Draft::of(item, now);
+    draft.end(State::Delivered);
+    draft.to.ended = Some(Ended::Resolved);
+    draft.to.late_contradiction = false;
+    draft.operation = Some(operation::Event::Correct);
     draft.done()
 }
 

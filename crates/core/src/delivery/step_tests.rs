@@ -199,6 +199,13 @@ fn a_key_is_not_used_after_the_target_may_have_forgotten_it() {
     let lease_until = Timestamp::from_ms(day + 1);
     let long = long.then(Event::BeginSend { by, lease_until });
     assert_ne!(long.item.state, State::Sending);
+    // Asked again after a lost acknowledgement, for longer than the key lasts, or after its margin.
+    let begun = first_lost().at(5000).send(A);
+    let again =
+        |ms| Event::BeginSend { by: (A, begun.item.fence), lease_until: Timestamp::from_ms(ms) };
+    begun.refused(again(day + 1));
+    let begun = Story { now: day - margin, ..begun };
+    begun.refused(Event::BeginSend { by: (A, begun.item.fence), lease_until: begun.until() });
     // A dead letter that waited too long.
     let dead = first_lost().at(5000).send(A).ends(A, lost()).at(10_000).send(A).ends(A, lost());
     let dead = dead.is(State::DeadLetter, None).at(day);
@@ -307,6 +314,12 @@ fn evidence_against_not_applied_is_an_alarm_and_no_change() {
     assert!(late.item.late_contradiction);
     assert_eq!(late.last().alarm, Some(Alarm::LateContradiction));
     assert_eq!(late.last().audit, Some("late_contradiction"));
+    // Only an operator takes its word, and only as applied.
+    late.refused(Event::Resolve(Verdict::NotApplied));
+    let corrected = late.then(Event::Resolve(Verdict::Applied));
+    let corrected = corrected.is(State::Delivered, Some(operation::Event::Correct));
+    assert!(!corrected.item.late_contradiction);
+    assert_eq!(corrected.item.external_id.as_deref(), Some("7"));
 }
 
 #[test]
@@ -370,6 +383,37 @@ fn what_parks_the_target_and_what_a_probe_learns_costs_no_attempt() {
         assert_eq!(story.item.attempts_count, counted);
         assert_eq!(story.last().target, None);
     }
+}
+
+#[test]
+fn a_probe_whose_outcome_is_unknown_spends_an_attempt_only_where_it_may_double() {
+    // Promise: an outage, however long, does not use up the attempts of the items that try the
+    // target now and then; where each try may be another effect, they stay bounded.
+    let at_least_once = Contract::AtLeastOnce;
+    for (contract, probe, limit) in
+        [(key(), true, 4), (lookup(), true, 4), (key(), false, 3), (at_least_once, true, 3)]
+    {
+        let story = Story::of(contract).claim(A, probe);
+        let (by, lease_until) = ((A, 1), story.until());
+        let story = story.then(Event::BeginSend { by, lease_until }).ends(A, lost());
+        let item = &story.item;
+        // It was begun, and is told as such.
+        assert_eq!((item.attempts_count, item.unknown_count), (1, 1), "{contract:?}");
+        assert_eq!(item.attempt_limit, limit, "{contract:?} {probe}");
+    }
+}
+
+#[test]
+fn a_search_that_is_refused_parks_the_target() {
+    // Promise: a search that our credential may not make says nothing of the item, and is none of
+    // its searches.
+    let story = Story::of(lookup()).send(A).ends(A, lost()).at(60_000).claim(B, false);
+    let words = "HTTP 401".to_owned();
+    let end = LookupEnd::Barred { class: ErrorClass::Credential, words };
+    let story = story.then(Event::LookedUp { by: (B, 2), end, seed: 0 }).is(State::Queued, None);
+    assert_eq!((story.item.lookups_count, story.item.unknown_count), (0, 1));
+    assert!(matches!(story.last().target, Some(TargetChange::Park { hold: None, .. })));
+    assert_eq!(story.last().audit, Some("target_parked"));
 }
 
 #[test]

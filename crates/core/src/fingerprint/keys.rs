@@ -71,6 +71,20 @@ impl SecretKey {
         *digest.first_chunk().expect("16 is less than 32")
     }
 
+    /// A keyed digest of the parts, each behind its length, so that no two lists give one text.
+    /// `label` makes this use of the key differ from every other.
+    #[must_use]
+    pub fn digest_of(&self, label: &[u8], parts: &[&[u8]]) -> [u8; 32] {
+        let lengths: Vec<[u8; 8]> =
+            parts.iter().map(|it| (it.len() as u64).to_be_bytes()).collect();
+        let of_part = |(length, part)| [length as &[u8], part];
+        let mut whole: Vec<&[u8]> = vec![label];
+        whole.extend(
+            lengths.iter().map(|it| it.as_slice()).zip(parts.iter().copied()).flat_map(of_part),
+        );
+        self.hmac(&whole)
+    }
+
     /// HMAC-SHA256 over the parts, one after the other.
     pub(crate) fn hmac(&self, parts: &[&[u8]]) -> [u8; 32] {
         self.mac(parts).finalize().into_bytes().into()

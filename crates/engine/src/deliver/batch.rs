@@ -55,7 +55,13 @@ pub(super) async fn run(
     let (mut good, mut broken) = (Vec::new(), Vec::new());
     for item in items {
         let (work, is_probe) = (item.work, item.delivery.lease.is_some_and(|lease| lease.probe));
+        let is_ours_already = desk.under_way.contains(item.delivery.key);
         let held = Held::new(&lane, boot, slots.take_one(), item);
+        // Another took it from us when our lease had ended, and lost it: first ours comes to its end.
+        if is_ours_already {
+            lane.rest();
+            continue;
+        }
         // What is dropped here goes back: nobody starts anything while the worker stops, or while
         // the target is known to be down.
         if desk.stopping.is_cancelled() || (lane.is_open() && !is_probe) {
@@ -122,7 +128,7 @@ async fn begin_send(lane: &Lane, desk: &Desk, held: Vec<Held>, asked: Asked) -> 
                 let key = held.key();
                 held.let_go();
                 if let Some(alarm) = alarm {
-                    desk.alarm(lane, key, alarm);
+                    desk.alarm(&lane.name, key, alarm);
                 }
                 desk.engine.wakes().changed(key);
                 // It may be queued again, for a search.
@@ -166,7 +172,8 @@ async fn look_up(desk: Arc<Desk>, held: Held, claimed: Asked) {
     }
     let (target, request) = (Arc::clone(&lane.target), held.request());
     let open = |words: &str| LookupEnd::Open { words: words.to_owned(), retry_after: None };
-    let (begun_at, deadline) = (desk.outbox.now(), claimed.deadline());
+    let begun_at = held.search_begins(desk.outbox.now());
+    let deadline = claimed.deadline();
     let searching =
         guarded(async move { target.look_up(request, begun_at, deadline.into_std()).await });
     let end = tokio::select! {

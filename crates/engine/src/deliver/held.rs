@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use counterfoil_core::delivery::{ErrorClass, SendEnd};
 use counterfoil_core::identity::{BootId, OperationKey};
+use counterfoil_core::time::Timestamp;
 use counterfoil_store::outbox::{BeginSend, ClaimedItem, Happened, Report};
 
 use super::lane::{Lane, Slot};
@@ -34,11 +35,17 @@ enum Phase {
 
 impl Held {
     pub(super) fn new(lane: &Arc<Lane>, boot: BootId, slot: Slot, item: ClaimedItem) -> Self {
+        lane.under_way.add(item.delivery.key);
         Self { lane: Arc::clone(lane), boot, item, slot: Some(slot), phase: Phase::Unsent }
     }
 
     pub(super) fn key(&self) -> OperationKey {
         self.item.delivery.key
+    }
+
+    /// When a search for its effect that begins now has begun.
+    pub(super) fn search_begins(&self, now: Timestamp) -> Timestamp {
+        self.lane.last_sends.begun_at(&self.item.delivery, now)
     }
 
     pub(super) fn request(&self) -> Arc<[u8]> {
@@ -71,11 +78,15 @@ impl Held {
 
     /// The ledger has settled it, or given it to another.
     pub(super) fn let_go(mut self) {
+        self.lane.under_way.remove(self.key());
         self.phase = Phase::Settled;
     }
 
     fn send(&mut self, what: Happened) {
         self.phase = Phase::Settled;
+        if matches!(what, Happened::Sent(SendEnd::Unknown { .. })) {
+            self.lane.last_sends.note(&self.item.delivery);
+        }
         let report = Report {
             key: self.key(),
             boot: self.boot,

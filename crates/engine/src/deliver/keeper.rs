@@ -47,15 +47,15 @@ pub(super) async fn poll(desk: Arc<Desk>, lanes: Arc<[Arc<Lane>]>) {
     }
 }
 
-/// Makes a round now and then. Without any target of its own it makes one alone, and leaves the
-/// rest to the processes that have some: two that know different targets would undo each other's
-/// work for ever.
+/// Makes a round now and then. What waits for targets that nobody here knows is parked in the first
+/// round alone: two processes that know different targets would else undo each other's work for ever.
+/// What knows its target releases it in any round. Without any target there is only the first.
 pub(super) async fn keep(desk: Arc<Desk>, known: Arc<[TargetName]>) {
-    let mut told = false;
+    let (mut told, mut is_first) = (false, true);
     loop {
-        match round(&desk, &known).await {
+        match round(&desk, &known, is_first).await {
             Ok(()) if known.is_empty() => return,
-            Ok(()) => told = false,
+            Ok(()) => (told, is_first) = (false, false),
             Err(StoreError::Closed) => return,
             Err(error) => {
                 if !told {
@@ -75,20 +75,31 @@ pub(super) async fn keep(desk: Arc<Desk>, known: Arc<[TargetName]>) {
 }
 
 /// One round. The store writes only where there is something to do.
-async fn round(desk: &Desk, known: &[TargetName]) -> Result<(), StoreError> {
+async fn round(desk: &Desk, known: &[TargetName], is_first: bool) -> Result<(), StoreError> {
     let mut lapsed_count = 0;
     for _ in 0..ROUND_STEPS_COUNT {
-        let count = desk.outbox.take_back_lapsed(STEP_COUNT).await?;
-        lapsed_count += count;
-        if count < STEP_COUNT || desk.stopping.is_cancelled() {
+        let taken = desk.outbox.take_back_lapsed(desk.under_way.clone(), STEP_COUNT).await?;
+        lapsed_count += taken.len();
+        for item in &taken {
+            if let Some(alarm) = item.alarm {
+                desk.alarm(&item.target, item.key, alarm);
+            }
+            desk.engine.wakes().changed(item.key);
+        }
+        if taken.len() < STEP_COUNT || desk.stopping.is_cancelled() {
             break;
         }
     }
     if lapsed_count > 0 {
         tracing::warn!(count = lapsed_count, "items of workers that went away were taken back");
     }
+    // The first round goes to its end, since no other one parks.
+    while is_first
+        && !desk.stopping.is_cancelled()
+        && desk.outbox.match_targets(known.to_vec(), STEP_COUNT).await? == STEP_COUNT
+    {}
     for _ in 0..ROUND_STEPS_COUNT {
-        if desk.outbox.match_targets(known.to_vec(), STEP_COUNT).await? < STEP_COUNT
+        if desk.outbox.release_known(known.to_vec(), STEP_COUNT).await? < STEP_COUNT
             || desk.stopping.is_cancelled()
         {
             break;

@@ -8,10 +8,12 @@ use std::time::Duration;
 use counterfoil_core::delivery::{
     Breaker, BreakerGate, BreakerLimits, ErrorClass, LookupEnd, SendEnd, TargetName,
 };
+use counterfoil_store::UnderWay;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 
 use super::bucket::Bucket;
+use super::last_sends::LastSends;
 use super::numbers::{BreakerState, TargetNumbers};
 use super::reporter::Note;
 use crate::target::{Target, TargetLimits};
@@ -33,6 +35,9 @@ pub(super) struct Lane {
     pub(super) lease: Duration,
     pub(super) bell: Arc<Bell>,
     pub(super) numbers: Arc<TargetNumbers>,
+    /// The items of all targets that this process has in its hands.
+    pub(super) under_way: UnderWay,
+    pub(super) last_sends: LastSends,
     pub(super) reports: UnboundedSender<Note>,
     started: Instant,
     pressure: Mutex<Pressure>,
@@ -63,7 +68,7 @@ impl Lane {
         target: Arc<dyn Target>,
         limits: TargetLimits,
         margin: Duration,
-        (bell, numbers): (Arc<Bell>, Arc<TargetNumbers>),
+        (bell, numbers, under_way): (Arc<Bell>, Arc<TargetNumbers>, UnderWay),
         reports: UnboundedSender<Note>,
     ) -> Self {
         let (open_base, open_cap) = limits.breaker_open;
@@ -81,6 +86,8 @@ impl Lane {
             lease: limits.send_limit + margin,
             bell,
             numbers,
+            under_way,
+            last_sends: LastSends::default(),
             reports,
             started: Instant::now(),
             pressure: Mutex::new(Pressure { breaker, bucket, under_way_count, rests_until }),
@@ -238,6 +245,9 @@ impl Drop for Slots {
             if let Some(bucket) = &mut pressure.bucket {
                 bucket.put_back(self.count);
             }
+            drop(pressure);
+            // The loop may have found no room meanwhile, and waits for some.
+            self.lane.bell.ring();
         }
     }
 }

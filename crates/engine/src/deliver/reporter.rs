@@ -44,6 +44,7 @@ impl Note {
 
 impl Drop for Note {
     fn drop(&mut self) {
+        self.lane.under_way.remove(self.report.key);
         self.lane.report_ended();
     }
 }
@@ -165,7 +166,7 @@ impl Desk {
             lane.numbers.count_delivered();
         }
         if let Some(alarm) = answer.alarm {
-            self.alarm(lane, note.report.key, alarm);
+            self.alarm(&lane.name, note.report.key, alarm);
         }
         if answer.parked_target {
             lane.numbers.count_parked();

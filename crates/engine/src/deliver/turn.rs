@@ -111,6 +111,7 @@ async fn claim(lane: &Arc<Lane>, desk: &Arc<Desk>, slots: Slots, probe: bool) ->
         lease: lane.lease,
         max_count: slots.count(),
         probe,
+        under_way: desk.under_way.clone(),
     };
     // Never dropped half-way: what it leased would wait for the end of its lease.
     match desk.outbox.claim(claim).await {
@@ -121,7 +122,7 @@ async fn claim(lane: &Arc<Lane>, desk: &Arc<Desk>, slots: Slots, probe: bool) ->
         Ok(claimed) => {
             lane.bell.put_due(claimed.next_due);
             for (key, alarm) in &claimed.alarms {
-                desk.alarm(lane, *key, *alarm);
+                desk.alarm(&lane.name, *key, *alarm);
                 desk.engine.wakes().changed(*key);
             }
             if claimed.items.is_empty() {

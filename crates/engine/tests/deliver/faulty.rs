@@ -11,13 +11,13 @@ use counterfoil_core::observation::Snapshot;
 use counterfoil_core::time::Timestamp;
 use counterfoil_store::outbox::{
     Acceptance, Accepted, BeginSend, Begun, Claim, Claimed, DeliveryPage, DeliveryQuery,
-    DeliveryView, Directed, Order, OutboxStats, Report, Reported, RevokeOrder, Revoked,
+    DeliveryView, Directed, Order, OutboxStats, Report, Reported, RevokeOrder, Revoked, TakenBack,
     TargetOrder, TargetView, Which,
 };
 use counterfoil_store::{
     AuditEvent, Committed, Finish, KeyUsage, LedgerInfo, LedgerStats, ListQuery, MemoryStore,
     Outbox, Page, Purge, Purged, Resolve, Resolved, RetentionState, Store, StoreError, StoreFuture,
-    Submission,
+    Submission, UnderWay,
 };
 use tokio::time::sleep;
 
@@ -171,7 +171,8 @@ impl Outbox for Faulty {
         claim(claim: Claim) -> Claimed;
         begin_send(begins: Vec<BeginSend>) -> Vec<Begun>;
         report(reports: Vec<Report>) -> Vec<Reported>;
-        take_back_lapsed(max_count: usize) -> usize;
+        take_back_lapsed(under_way: UnderWay, max_count: usize) -> Vec<TakenBack>;
+        release_known(known: Vec<TargetName>, max_count: usize) -> usize;
         match_targets(known: Vec<TargetName>, max_count: usize) -> usize;
         next_due(target: TargetName) -> Option<Timestamp>;
         next_due_of(targets: Vec<TargetName>) -> Vec<Option<Timestamp>>;

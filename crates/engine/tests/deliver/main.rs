@@ -1,6 +1,7 @@
 //! The worker over the store in memory and targets that count their effects. Time is the runtime's
 //! own, which stands still until everybody sleeps: nothing here waits for real.
 
+mod clocks;
 mod fake;
 mod faults;
 mod faulty;
@@ -8,5 +9,6 @@ mod limits;
 mod once;
 mod stalls;
 mod stops;
+mod upkeep;
 mod waking;
 mod world;

@@ -36,6 +36,25 @@ async fn work_of_this_process_is_seen_at_once_and_others_within_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn room_that_a_claim_left_unused_is_used_at_once() {
+    // Promise: work that arrives while a claim holds all the room, and fills little of it, waits for
+    // the claim and not for the end of the requests that it began.
+    let faulty = Faulty::new(store(), |command, number| match (command, number) {
+        ("claim", 0) => Fault::StallsAfter(secs(1)),
+        _ => Fault::Passes,
+    });
+    let target = Fake::new(|_, _| Does::after(secs(9))).arc();
+    let mut process = Process::open(faulty).await.deliver(&[Arc::clone(&target)], options());
+    let first = process.accept("first", &target.target_name(), terms(Contract::Never)).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let second = process.accept("second", &target.target_name(), terms(Contract::Never)).await;
+    process.all_rest_in(&[first, second], State::Delivered).await;
+    let arrivals = target.arrivals();
+    assert!(arrivals[1].at - arrivals[0].at < secs(1), "{arrivals:?}");
+    process.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_idle_worker_asks_once_a_second_for_all_its_targets() {
     // Promise: two hundred idle targets cost one read a second, and no write.
     let faulty = Faulty::new(store(), |_, _| Fault::Passes);

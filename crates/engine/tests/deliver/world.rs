@@ -1,6 +1,7 @@
 //! One ledger, the processes on it, and what a test asks of them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use counterfoil_core::admission::{Admitted, Authority, Call};
@@ -21,22 +22,45 @@ use crate::fake::Fake;
 
 /// The runtime's time as a ledger's clocks.
 #[derive(Debug)]
-struct RuntimeClock(Instant);
+pub(crate) struct RuntimeClock {
+    begun: Instant,
+    ahead_ms: AtomicU64,
+}
+
+impl RuntimeClock {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { begun: Instant::now(), ahead_ms: AtomicU64::new(0) })
+    }
+
+    /// Sets the wall clock forward.
+    pub(crate) fn jump(&self, by: Duration) {
+        let by = u64::try_from(by.as_millis()).expect("a few years");
+        self.ahead_ms.fetch_add(by, Ordering::SeqCst);
+    }
+}
 
 impl Clock for RuntimeClock {
     fn wall(&self) -> Timestamp {
-        Timestamp::from_ms(1_780_272_000_000).plus(self.0.elapsed())
+        Timestamp::from_ms(1_780_272_000_000)
+            .plus(self.since_boot())
+            .plus(Duration::from_millis(self.ahead_ms.load(Ordering::SeqCst)))
     }
 
     fn since_boot(&self) -> Duration {
-        self.0.elapsed()
+        self.begun.elapsed()
     }
 }
 
 pub(crate) fn store() -> Arc<MemoryStore> {
+    jumping_store().0
+}
+
+/// With a wall clock that can be set forward.
+pub(crate) fn jumping_store() -> (Arc<MemoryStore>, Arc<RuntimeClock>) {
+    let clock = RuntimeClock::new();
     let mut options = MemoryOptions::new(BackendId::parse("test").expect("valid"));
-    options.clock = Arc::new(RuntimeClock(Instant::now()));
-    Arc::new(MemoryStore::new(&options).expect("no tables"))
+    options.clock = Arc::<RuntimeClock>::clone(&clock);
+    (Arc::new(MemoryStore::new(&options).expect("no tables")), clock)
 }
 
 /// One process on the ledger.

@@ -10,6 +10,7 @@ use counterfoil_core::operation::Event;
 use counterfoil_core::record::EffectRef;
 use counterfoil_core::time::Timestamp;
 
+use super::direct::Directs;
 use super::outbox::Outbox;
 use super::path;
 use super::purge::Upkeep;
@@ -22,7 +23,7 @@ use crate::keys::KeyCheck;
 use crate::steps::{
     AuditLine, CANCEL_REQUESTED, COMPENSATED, COMPENSATION_FAILED, Kept, NOT_THERE, RESERVED,
     check_result, compensation_identity, effect_failed, effect_words, finish_too_late, first_step,
-    key_taken, last_step, nothing_to_finish, replay, resolve, wrong_row,
+    key_taken, last_step, leg_identity, nothing_to_finish, replay, resolve, wrong_row,
 };
 use crate::tables::{Tables, is_identifier, is_reserved};
 
@@ -34,6 +35,7 @@ pub(super) struct Ledger {
     pub(super) audit: HashMap<OperationKey, Vec<AuditEvent>>,
     pub(super) upkeep: Upkeep,
     pub(super) outbox: Outbox,
+    pub(super) directs: Directs,
     keys: BTreeMap<u32, [u8; 16]>,
     pub(super) rows: Rows,
 }
@@ -46,6 +48,7 @@ impl Ledger {
             audit: HashMap::new(),
             upkeep: Upkeep::default(),
             outbox: Outbox::default(),
+            directs: Directs::default(),
             keys: BTreeMap::new(),
             rows: Rows::new(tables),
         }
@@ -56,7 +59,7 @@ impl Ledger {
     }
 
     pub(super) fn unsettled_count(&self) -> u64 {
-        let unsettled = |kept: &&Kept| !kept.record.state.is_terminal();
+        let unsettled = |kept: &&Kept| !kept.record.state.ages();
         self.operations.values().filter(unsettled).count() as u64
     }
 
@@ -215,14 +218,16 @@ impl Ledger {
     ) {
         let Some(record) = self.find(tenant, id).map(|kept| &kept.record) else { return };
         let key = record.key;
-        if record.principal != *principal
-            || self.audit[&key].iter().any(|event| event.kind == CANCEL_REQUESTED)
-        {
+        let identity = leg_identity(record, self.directs.latest_leg(key));
+        let is_noted =
+            |event: &AuditEvent| event.kind == CANCEL_REQUESTED && event.identity == identity;
+        if record.principal != *principal || self.audit[&key].iter().any(is_noted) {
             return;
         }
         let record = record.clone();
         let now = mark.now();
-        self.write(&AuditLine::of_caller(&record, CANCEL_REQUESTED, None), key, now);
+        let line = AuditLine::of_caller(&record, CANCEL_REQUESTED, None);
+        self.write(&AuditLine { identity: &identity, ..line }, key, now);
         mark.raise(now);
     }
 

@@ -17,13 +17,14 @@ use crate::clock::SharedMark;
 use crate::error::StoreError;
 use crate::outbox::{
     Acceptance, Accepted, BeginSend, Begun, Claim, Claimed, ClaimedItem, DeliveryView, Report,
-    Reported, Revoked,
+    Reported, Revoked, TakenBack,
 };
 use crate::outbox_steps::{
     self as steps, DUPLICATE_SUBMISSION, apply, apply_to_target, claim_count, lapse_seed,
     stands_against,
 };
 use crate::steps::{AuditLine, key_taken};
+use crate::under_way::UnderWay;
 
 /// What is kept of deliveries.
 #[derive(Debug, Default)]
@@ -132,6 +133,9 @@ impl Ledger {
         let now = mark.now();
         let mut claimed = Claimed::default();
         for key in self.outbox.lapsed(Some(&asked.target), now) {
+            if asked.under_way.contains(key) {
+                continue;
+            }
             let change = self.lapse(key, now)?;
             claimed.alarms.extend(change.alarm.map(|alarm| (key, alarm)));
         }
@@ -251,17 +255,22 @@ impl Ledger {
 
     pub(super) fn take_back_lapsed(
         &mut self,
+        under_way: &UnderWay,
         max_count: usize,
         mark: &SharedMark,
-    ) -> Result<usize, StoreError> {
+    ) -> Result<Vec<TakenBack>, StoreError> {
         let now = mark.now();
         let mut keys = self.outbox.lapsed(None, now);
+        keys.retain(|key| !under_way.contains(*key));
         keys.truncate(max_count);
-        for key in &keys {
-            self.lapse(*key, now)?;
+        let mut taken = Vec::with_capacity(keys.len());
+        for key in keys {
+            let change = self.lapse(key, now)?;
+            let (target, alarm) = (change.delivery.target, change.alarm);
+            taken.push(TakenBack { key, target, alarm });
         }
         self.keep_time(now, mark);
-        Ok(keys.len())
+        Ok(taken)
     }
 
     fn lapse(&mut self, key: OperationKey, now: Timestamp) -> Result<Change, StoreError> {

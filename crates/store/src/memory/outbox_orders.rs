@@ -177,12 +177,13 @@ impl Ledger {
     pub(super) fn match_targets(
         &mut self,
         known: &[TargetName],
+        parks: bool,
         max_count: usize,
         mark: &SharedMark,
     ) -> Result<usize, StoreError> {
         let now = mark.now();
         let is_wrong = |item: &&Delivery| match (item.state, item.park) {
-            (State::Queued, _) => !known.contains(&item.target),
+            (State::Queued, _) => parks && !known.contains(&item.target),
             (State::Parked, Some(ParkReason::TargetUnknown)) => known.contains(&item.target),
             _ => false,
         };

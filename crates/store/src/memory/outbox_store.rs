@@ -11,8 +11,9 @@ use crate::contract::StoreFuture;
 use crate::outbox::{
     Acceptance, Accepted, BeginSend, Begun, Claim, Claimed, DeliveryPage, DeliveryQuery,
     DeliveryView, Directed, Order, Outbox, OutboxStats, Report, Reported, RevokeOrder, Revoked,
-    TargetOrder, TargetView, Which,
+    TakenBack, TargetOrder, TargetView, Which,
 };
+use crate::under_way::UnderWay;
 
 impl Outbox for MemoryStore {
     fn accept(&self, acceptance: Acceptance) -> StoreFuture<'_, Accepted> {
@@ -31,14 +32,26 @@ impl Outbox for MemoryStore {
         Box::pin(async move { self.with(|ledger, mark| ledger.report(&reports, mark)) })
     }
 
-    fn take_back_lapsed(&self, max_count: usize) -> StoreFuture<'_, usize> {
-        Box::pin(async move { self.with(|ledger, mark| ledger.take_back_lapsed(max_count, mark)) })
+    fn take_back_lapsed(
+        &self,
+        under_way: UnderWay,
+        max_count: usize,
+    ) -> StoreFuture<'_, Vec<TakenBack>> {
+        Box::pin(async move {
+            self.with(|ledger, mark| ledger.take_back_lapsed(&under_way, max_count, mark))
+        })
     }
 
     fn match_targets(&self, known: Vec<TargetName>, max_count: usize) -> StoreFuture<'_, usize> {
-        Box::pin(
-            async move { self.with(|ledger, mark| ledger.match_targets(&known, max_count, mark)) },
-        )
+        Box::pin(async move {
+            self.with(|ledger, mark| ledger.match_targets(&known, true, max_count, mark))
+        })
+    }
+
+    fn release_known(&self, known: Vec<TargetName>, max_count: usize) -> StoreFuture<'_, usize> {
+        Box::pin(async move {
+            self.with(|ledger, mark| ledger.match_targets(&known, false, max_count, mark))
+        })
     }
 
     fn next_due(&self, target: TargetName) -> StoreFuture<'_, Option<Timestamp>> {

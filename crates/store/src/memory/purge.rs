@@ -47,6 +47,7 @@ impl Ledger {
                 kept.purge();
             }
             self.outbox.purge(*key);
+            self.directs.purge(*key);
         }
         for key in &tombstones {
             self.forget(*key);
@@ -104,6 +105,7 @@ impl Ledger {
             self.by_id.remove(&(record.tenant, record.operation_id.index_key()));
             self.audit.remove(&key);
             self.outbox.items.remove(&key);
+            self.directs.forget(key);
         }
     }
 

@@ -35,6 +35,11 @@ impl<'r, 's> Cells<'r, 's> {
         Self { row, at: 0 }
     }
 
+    /// Whether the next column holds nothing.
+    pub(super) fn is_null(&self) -> bool {
+        matches!(self.row.get_ref(self.at), Ok(ValueRef::Null))
+    }
+
     fn next(&mut self, column: &'static str) -> Result<ValueRef<'r>, Damage> {
         let value = self.row.get_ref(self.at).map_err(|_| damage(column, "cannot be read"))?;
         self.at += 1;

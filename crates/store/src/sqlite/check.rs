@@ -12,15 +12,17 @@ use counterfoil_core::time::Timestamp;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
 
 use super::connection::APPLICATION_ID;
+use super::direct::{check_directs, direct_leads_to};
 use super::due::first_key_of;
 use super::effects::look;
 use super::faults::{Kind, kind, words};
 use super::findings::{CheckRefused, CheckReport, MAX_PROBLEMS, Subject};
-use super::migrations::{KNOWN_VERSION, OUTBOX_VERSION, RETENTION_VERSION};
+use super::migrations::{DIRECT_VERSION, KNOWN_VERSION, OUTBOX_VERSION, RETENTION_VERSION};
 use super::open::{beside, is_absent, read_ledger_row};
 use super::outbox::{LATE_CONTRADICTION, check_outbox, delivery_leads_to};
 use super::rows::{AFTER_KEY, AFTER_KEY_ALL_LOCAL, decode, names};
 use super::upkeep::Upkeep;
+use crate::direct_steps::JOINED;
 use crate::error::OpenRefused;
 use crate::outbox_steps::DUPLICATE_SUBMISSION;
 use crate::steps::CANCEL_REQUESTED;
@@ -43,8 +45,11 @@ pub fn check(path: impl AsRef<Path>) -> Result<CheckReport, CheckRefused> {
     report.part("the file's structure", |report| check_structure(&connection, report));
     report.part("the records", |report| check_records(&connection, report));
     report.part("the effects' rows", |report| check_orphans(&connection, report));
-    if !is_before_outbox(&report) {
+    if !is_before(&report, OUTBOX_VERSION) {
         report.part("the outbox", |report| check_outbox(&connection, report));
+    }
+    if !is_before(&report, DIRECT_VERSION) {
+        report.part("the direct operations", |report| check_directs(&connection, report));
     }
     report.part("the retention's state", |report| check_retention(&connection, report));
     Ok(report)
@@ -132,8 +137,8 @@ fn check_ledger_row(connection: &Connection, report: &mut CheckReport) -> rusqli
 }
 
 /// A ledger whose own row is damaged, and tells no version, is taken for one of today.
-fn is_before_outbox(report: &CheckReport) -> bool {
-    (1..OUTBOX_VERSION).contains(&report.schema_version)
+fn is_before(report: &CheckReport, version: i64) -> bool {
+    (1..version).contains(&report.schema_version)
 }
 
 fn check_structure(connection: &Connection, report: &mut CheckReport) -> rusqlite::Result<()> {
@@ -158,7 +163,7 @@ fn check_structure(connection: &Connection, report: &mut CheckReport) -> rusqlit
 }
 
 fn check_records(connection: &Connection, report: &mut CheckReport) -> rusqlite::Result<()> {
-    let sql = if is_before_outbox(report) { AFTER_KEY_ALL_LOCAL } else { AFTER_KEY };
+    let sql = if is_before(report, OUTBOX_VERSION) { AFTER_KEY_ALL_LOCAL } else { AFTER_KEY };
     let mut after = Vec::new();
     loop {
         let snapshot = connection.unchecked_transaction()?;
@@ -226,17 +231,18 @@ fn check_trail(
         .prepare_cached(
             "SELECT (SELECT max(seq) FROM audit_events WHERE operation_key = ?1), \
              (SELECT count(*) FROM audit_events WHERE operation_key = ?1), kind \
-             FROM audit_events WHERE operation_key = ?1 AND kind NOT IN (?2, ?3, ?4) \
+             FROM audit_events WHERE operation_key = ?1 AND kind NOT IN (?2, ?3, ?4, ?5) \
              ORDER BY seq DESC LIMIT 1",
         )?
         .query_row(
-            // What changed no state: a caller that took its call back or sent it again, and word
-            // from a target that came too late.
+            // What changed no state: a caller that took its call back, sent it again or joined
+            // another, and word from a target that came too late.
             rusqlite::params![
                 record.key.as_bytes().as_slice(),
                 CANCEL_REQUESTED.as_bytes(),
                 DUPLICATE_SUBMISSION.as_bytes(),
                 LATE_CONTRADICTION.as_bytes(),
+                JOINED.as_bytes(),
             ],
             |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
         )
@@ -250,7 +256,8 @@ fn check_trail(
     }
     let leads = match record.nature {
         Nature::Deferred => delivery_leads_to(&kind, record.state),
-        Nature::Local | Nature::Direct => leads_to(&kind, record.state),
+        Nature::Direct => direct_leads_to(&kind, record.state),
+        Nature::Local => leads_to(&kind, record.state),
     };
     if !leads {
         let state = record.state.as_str();

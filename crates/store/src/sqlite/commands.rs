@@ -13,6 +13,7 @@ use counterfoil_core::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::connection::Patience;
+use super::direct;
 use super::due::Due;
 use super::effects::{self, SqliteEffects};
 use super::faults::{Fault, Kind, kind};
@@ -48,8 +49,7 @@ pub(super) struct Session {
     pub(super) mark: Arc<SharedMark>,
     pub(super) path: PathBuf,
     pub(super) numbers: Numbers,
-    /// Targets that the present command has read or written.
-    pub(super) targets_seen: Vec<outbox::Target>,
+    pub(super) seen: outbox::Seen,
     /// The latest time that the present transaction was stamped with; `None` if it wrote nothing.
     pub(super) stamped: Option<Timestamp>,
     /// The mark that the ledger had when the present transaction began.
@@ -73,6 +73,7 @@ pub(super) enum Command {
     /// Writes and commits something, to prove that it can be done.
     Probe,
     Outbox(outbox::Command),
+    Direct(direct::Command),
 }
 
 impl Command {
@@ -81,6 +82,7 @@ impl Command {
         match self {
             Self::Finish(_) | Self::Resolve(_) => true,
             Self::Outbox(command) => command.settles(),
+            Self::Direct(command) => command.settles(),
             _ => false,
         }
     }
@@ -98,6 +100,7 @@ pub(super) enum Done {
     KeysBound,
     Probed,
     Outbox(outbox::Done),
+    Direct(direct::Done),
 }
 
 /// How the step after the first commit went.
@@ -129,6 +132,7 @@ impl Session {
                 Ok(Done::KeysBound)
             }
             Command::Outbox(command) => self.run_outbox(command).map(Done::Outbox),
+            Command::Direct(command) => self.run_direct(command).map(Done::Direct),
             Command::Probe if self.no_room => {
                 Err(Fault::Command(StoreError::Full { path: self.path.clone() }))
             }
@@ -300,10 +304,16 @@ impl Session {
             return self.resolve_delivery(kept, said, now);
         }
         let seen = effects::look(&self.connection, kept.record.effect.as_ref())?;
+        let before = kept.clone();
         let (kept, kind) = match resolve(kept, seen, said, now) {
             Ok(decided) => decided,
             Err(stands_against) => return Ok(stands_against),
         };
+        if kept.record.nature == Nature::Direct
+            && let Err(stands_against) = self.keep_resolved(&before, &kept)?
+        {
+            return Ok(stands_against);
+        }
         self.stamp(now);
         rows::update(&self.connection, &kept)?;
         self.audit(&kept, now, &AuditLine::of_operator(&kept.record, kind, said))?;
@@ -394,9 +404,9 @@ impl Session {
         line: &AuditLine<'_>,
     ) -> Result<(), Fault> {
         const SQL: &str = "INSERT INTO audit_events \
-            (operation_key, seq, at_ms, kind, identity, who, reason, proof) \
-            SELECT ?1, coalesce(max(seq), 0) + 1, ?2, ?3, ?4, ?5, ?6, ?7 \
-            FROM audit_events WHERE operation_key = ?1";
+            (operation_key, seq, at_ms, kind, identity, who, reason, proof) VALUES (?1, \
+            (SELECT coalesce(max(seq), 0) + 1 FROM audit_events WHERE operation_key = ?1), \
+            ?2, ?3, ?4, ?5, ?6, ?7)";
         self.connection.prepare_cached(SQL)?.execute(params![
             kept.record.key.as_bytes().as_slice(),
             now.as_ms(),

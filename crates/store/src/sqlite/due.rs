@@ -13,8 +13,8 @@ use super::upkeep::{Again, Scan};
 /// One search looks at so many records at most. A longer snapshot would keep the log from being cut.
 const LOOKED_AT_COUNT: i64 = 20_000;
 
-/// One transaction purges results of at most so many bytes together, or a single larger one: each is
-/// read and checked once more by the writer.
+/// One transaction purges results, and upstreams' answers, of at most so many bytes together, or those
+/// of a single larger operation: what is deleted is read once more by the writer.
 const RESULTS_BYTES: i64 = 8 * 1024 * 1024;
 
 /// Records that were passed over are looked at again after this time.
@@ -93,7 +93,9 @@ fn find_results(
         scan = Scan { after: again.after, again: None };
     }
     let mut statement = connection.prepare_cached(
-        "SELECT operation_key, retention_ends_ms, purged, coalesce(length(result), 0), state \
+        "SELECT operation_key, retention_ends_ms, purged, coalesce(length(result), 0) \
+         + CASE nature WHEN 3 THEN (SELECT coalesce(sum(length(r.reply)), 0) \
+         FROM direct_replies r WHERE r.operation_key = operations.operation_key) ELSE 0 END, state \
          FROM operations WHERE operation_key > ?1 AND operation_key < ?2 \
          ORDER BY operation_key LIMIT ?3",
     )?;
@@ -183,14 +185,14 @@ impl Found {
 }
 
 fn is_settled(state: i64) -> bool {
-    State::from_code(state, 0).is_some_and(State::is_terminal)
+    State::from_code(state, 0).is_some_and(State::ages)
 }
 
 /// A table besides the ledger's own whose foreign key refers to operations.
 pub(super) fn referrer(connection: &Connection) -> rusqlite::Result<Option<String>> {
     let mut statement = connection.prepare_cached(
         "SELECT s.name FROM sqlite_schema s, pragma_foreign_key_list(s.name) f \
-         WHERE s.type = 'table' AND s.name NOT IN ('audit_events', 'outbox') \
+         WHERE s.type = 'table' AND s.name NOT IN ('audit_events', 'outbox', 'directs') \
          AND f.\"table\" = 'operations' COLLATE NOCASE ORDER BY s.name LIMIT 1",
     )?;
     let mut rows = statement.query([])?;

@@ -17,6 +17,12 @@ pub(super) enum Fault {
     Sqlite(Error),
 }
 
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Self {
+        Self::Command(error)
+    }
+}
+
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         Self::Sqlite(error)

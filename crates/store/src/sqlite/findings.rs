@@ -34,6 +34,8 @@ pub struct CheckReport {
     pub deliveries_count: u64,
     /// How many deliveries are in which state; damaged ones are in none.
     pub delivery_states: BTreeMap<&'static str, u64>,
+    /// How many direct operations there are, sound or not.
+    pub directs_count: u64,
     /// How many audit events there are.
     pub audit_events_count: u64,
     /// How many rows of effects were compared with their digests.

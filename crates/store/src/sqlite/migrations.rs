@@ -3,13 +3,16 @@
 use rusqlite::Connection;
 
 /// The version that this binary knows. What a ledger needs at least is its own `min_compatible`.
-pub(super) const KNOWN_VERSION: i64 = 3;
+pub(super) const KNOWN_VERSION: i64 = 4;
 
 /// The version from which on the ledger's row tells of retention.
 pub(super) const RETENTION_VERSION: i64 = 2;
 
 /// The version from which on there is an outbox.
 pub(super) const OUTBOX_VERSION: i64 = 3;
+
+/// The version from which on there are direct operations.
+pub(super) const DIRECT_VERSION: i64 = 4;
 
 struct Migration {
     version: i64,
@@ -18,7 +21,7 @@ struct Migration {
     sql: &'static str,
 }
 
-const MIGRATIONS: [Migration; 3] = [
+const MIGRATIONS: [Migration; 4] = [
     Migration { version: 1, min_compatible: 1, sql: include_str!("migrations/0001_ledger.sql") },
     // A binary of version 1 neither reads nor writes the new columns, knows purged records, and
     // refuses IDs below the horizon: it works on such a file as well as ever. Only its `store check`
@@ -26,6 +29,9 @@ const MIGRATIONS: [Migration; 3] = [
     Migration { version: 2, min_compatible: 1, sql: include_str!("migrations/0002_retention.sql") },
     // A binary that knows no outbox would take deferred records for damaged ones.
     Migration { version: 3, min_compatible: 3, sql: include_str!("migrations/0003_outbox.sql") },
+    // A binary that knows no direct operations would take them for damaged records: it knows neither
+    // their states nor results that stand beside the record.
+    Migration { version: 4, min_compatible: 4, sql: include_str!("migrations/0004_direct.sql") },
 ];
 
 /// Brings the schema from version `from` (0: an empty file) to [`KNOWN_VERSION`]. The caller has

@@ -1,12 +1,13 @@
 //! What is put on record without changing an operation: that its caller took the call back.
 
-use counterfoil_core::identity::{OperationId, OperationKey, Principal, Tenant};
+use counterfoil_core::identity::{OperationId, Principal, Tenant};
+use counterfoil_core::record::Record;
 use rusqlite::{Connection, params};
 
 use super::commands::{Session, set_aside};
 use super::faults::Fault;
 use super::rows::{self, Found};
-use crate::steps::{AuditLine, CANCEL_REQUESTED, Kept};
+use crate::steps::{AuditLine, CANCEL_REQUESTED, Kept, leg_identity};
 
 /// Whose call was taken back.
 #[derive(Debug)]
@@ -34,22 +35,35 @@ impl Session {
             Found::Absent | Found::Kept(_) => return Ok(()),
             Found::Damaged(damage) => return Err(set_aside(&note.operation_id, damage)),
         };
-        if is_noted(&self.connection, kept.record.key)? {
+        let leg = self.latest_leg(&kept)?;
+        if is_noted(&self.connection, &kept.record, leg)? {
             return Ok(());
         }
         let now = self.mark.now();
         self.stamp(now);
-        self.audit(&kept, now, &AuditLine::of_caller(&kept.record, CANCEL_REQUESTED, None))
+        let identity = leg_identity(&kept.record, leg);
+        let line = AuditLine::of_caller(&kept.record, CANCEL_REQUESTED, None);
+        self.audit(&kept, now, &AuditLine { identity: &identity, ..line })
     }
 }
 
-/// Whether an operation's call is on record as taken back.
-pub(super) fn is_noted(connection: &Connection, key: OperationKey) -> rusqlite::Result<bool> {
+/// Whether a request of an operation is on record as taken back.
+pub(super) fn is_noted(
+    connection: &Connection,
+    record: &Record,
+    leg: u32,
+) -> rusqlite::Result<bool> {
     connection
         .prepare_cached(
-            "SELECT EXISTS (SELECT 1 FROM audit_events WHERE operation_key = ?1 AND kind = ?2)",
+            "SELECT EXISTS (SELECT 1 FROM audit_events \
+             WHERE operation_key = ?1 AND kind = ?2 AND identity = ?3)",
         )?
-        .query_row(params![key.as_bytes().as_slice(), CANCEL_REQUESTED.as_bytes()], |row| {
-            row.get(0)
-        })
+        .query_row(
+            params![
+                record.key.as_bytes().as_slice(),
+                CANCEL_REQUESTED.as_bytes(),
+                leg_identity(record, leg).as_bytes(),
+            ],
+            |row| row.get(0),
+        )
 }

@@ -77,6 +77,7 @@ pub(super) fn open(options: &SqliteOptions, path: &Path) -> Result<Opened, Store
     }
     patience.allow(Duration::ZERO);
     let mark = Arc::new(SharedMark::new(Arc::clone(&options.clock), row.high_water, row.horizon));
+    keep_pages(&connection, options.writer_cache_kib).map_err(|error| opening.refuse(&error))?;
     let session =
         new_session(connection, guard, patience, path.to_owned(), Arc::new(tables), mark, &row)
             .map_err(|error| opening.refuse(&error))?;
@@ -89,6 +90,7 @@ pub(super) fn reopen(
     backend_id: &BackendId,
     tables: &Arc<Tables>,
     mark: &Arc<SharedMark>,
+    writer_cache_kib: u32,
 ) -> Result<Session, StoreError> {
     let opening = Opening { path, wait: OPEN_WAIT };
     if is_absent(path)? {
@@ -97,6 +99,7 @@ pub(super) fn reopen(
     let (mut connection, patience) = opening.verified_connection()?;
     let row = opening.bring_up_to_date(&connection, Some(backend_id))?;
     let guard = Guard::install(&mut connection).map_err(|error| opening.refuse(&error))?;
+    keep_pages(&connection, writer_cache_kib).map_err(|error| opening.refuse(&error))?;
     let (tables, mark) = (Arc::clone(tables), Arc::clone(mark));
     new_session(connection, guard, patience, path.to_owned(), tables, mark, &row)
         .map_err(|error| opening.refuse(&error))
@@ -172,8 +175,11 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// The pages that the writer keeps in memory, in KiB. Readers keep SQLite's default of 2 MiB.
-const WRITER_CACHE_KIB: i64 = 16 * 1024;
+/// How many pages a connection keeps in memory at most, in KiB.
+fn keep_pages(connection: &Connection, kib: u32) -> rusqlite::Result<()> {
+    // Negative: kibibytes, not pages.
+    connection.pragma_update(None, "cache_size", -i64::from(kib))
+}
 
 fn new_session(
     mut connection: Connection,
@@ -186,8 +192,9 @@ fn new_session(
 ) -> rusqlite::Result<Session> {
     mark.raise(row.high_water);
     mark.set_horizon(row.horizon);
-    // Negative: kibibytes. With less, IDs in random order read a page of their index for each.
-    connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
+    // What a savepoint would bring back is kept in memory: a command changes few pages, and beyond
+    // 64 KiB SQLite would write each of them to a temporary file first.
+    connection.pragma_update(None, "temp_store", "memory")?;
     let log_length = LogLength::watch(&mut connection)?;
     Ok(Session {
         connection,
@@ -198,7 +205,7 @@ fn new_session(
         mark,
         path,
         numbers: super::numbers::Numbers::default(),
-        targets_seen: Vec::new(),
+        seen: super::outbox::Seen::default(),
         stamped: None,
         kept_mark: row.high_water,
         no_room: false,

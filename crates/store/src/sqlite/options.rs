@@ -24,6 +24,10 @@ pub struct SqliteOptions {
     /// How long a transaction waits while another process holds the write lock. Zero: not at all.
     /// Default: 1 second.
     pub lock_wait: Duration,
+    /// The pages that the writer keeps in memory at most, in KiB. Default: 16 MiB; with less, IDs in
+    /// random order read a page of their index for each once the ledger is large. Readers keep
+    /// SQLite's default of 2 MiB each.
+    pub writer_cache_kib: u32,
     /// Tables that effects write to by declaration. They are made if they are missing.
     pub tables: Vec<TableSpec>,
     /// The embedder's own schema: SQL that is run in one transaction at every open, so it must be
@@ -41,6 +45,7 @@ impl SqliteOptions {
             create: true,
             clock: Arc::new(SystemClock),
             lock_wait: Duration::from_secs(1),
+            writer_cache_kib: 16 * 1024,
             tables: Vec::new(),
             schema: None,
         }

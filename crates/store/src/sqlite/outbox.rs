@@ -7,8 +7,10 @@ mod claim;
 mod counts;
 mod items;
 mod orders;
+mod pair;
 mod reads;
 mod revoked;
+mod seen;
 mod send;
 mod targets;
 #[cfg(test)]
@@ -32,13 +34,15 @@ use crate::error::StoreError;
 use crate::outbox::{
     Acceptance, Accepted, BeginSend, Begun, Claim, Claimed, DeliveryPage, DeliveryQuery,
     DeliveryView, Directed, Order, Outbox, OutboxStats, Report, Reported, RevokeOrder, Revoked,
-    TargetOrder, TargetView, Which,
+    TakenBack, TargetOrder, TargetView, Which,
 };
+use crate::under_way::UnderWay;
 pub(super) use check::{LATE_CONTRADICTION, check_outbox, delivery_leads_to};
 pub(super) use counts::Round;
 pub(super) use items::purge_request;
 pub(super) use orders::ParkedPlace;
 pub(super) use reads::Ask;
+pub(super) use seen::Seen;
 pub(super) use targets::Target;
 
 /// A command of the outbox, as the writer takes it.
@@ -48,8 +52,9 @@ pub(super) enum Command {
     Claim(Claim),
     BeginSend(Vec<BeginSend>),
     Report(Vec<Report>),
-    TakeBackLapsed(usize),
-    MatchTargets(Vec<TargetName>, usize),
+    TakeBackLapsed(UnderWay, usize),
+    /// Whether what nobody here knows is parked, too.
+    MatchTargets(Vec<TargetName>, bool, usize),
     Direct(Order),
     DirectTarget(TargetOrder),
     SetRevoked(RevokeOrder),
@@ -63,6 +68,7 @@ pub(super) enum Done {
     Claimed(Claimed),
     Begun(Vec<Begun>),
     Reported(Vec<Reported>),
+    TakenBack(Vec<TakenBack>),
     Counted(usize),
     Directed(Vec<Directed>),
     Target(TargetState),
@@ -81,7 +87,7 @@ impl Command {
     const fn begins(&self) -> bool {
         matches!(
             self,
-            Self::Claim(_) | Self::BeginSend(_) | Self::TakeBackLapsed(_) | Self::MatchTargets(..)
+            Self::Claim(_) | Self::BeginSend(_) | Self::TakeBackLapsed(..) | Self::MatchTargets(..)
         )
     }
 }
@@ -95,15 +101,16 @@ impl Session {
         if self.no_room && command.begins() {
             return Err(Fault::Command(StoreError::Full { path: self.path.clone() }));
         }
-        self.targets_seen.clear();
         match command {
             Command::Accept(asked) => self.accept(asked).map(Done::Accepted),
             Command::Claim(asked) => self.claim(asked).map(Done::Claimed),
             Command::BeginSend(begins) => self.begin_send(begins).map(Done::Begun),
             Command::Report(reports) => self.report(reports).map(Done::Reported),
-            Command::TakeBackLapsed(most) => self.take_back_lapsed(*most).map(Done::Counted),
-            Command::MatchTargets(known, most) => {
-                self.match_targets(known, *most).map(Done::Counted)
+            Command::TakeBackLapsed(under_way, most) => {
+                self.take_back_lapsed(under_way, *most).map(Done::TakenBack)
+            }
+            Command::MatchTargets(known, parks, most) => {
+                self.match_targets(known, *parks, *most).map(Done::Counted)
             }
             Command::Direct(order) => self.direct(order).map(Done::Directed),
             Command::DirectTarget(order) => self.direct_target(order).map(Done::Target),
@@ -154,15 +161,24 @@ impl SqliteStore {
         }
     }
 
-    async fn ask<T: Send + 'static>(
+    pub(in crate::sqlite) async fn ask<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
         self.read(|reply| Question::Outbox(Ask::new(read, reply))).await
     }
 
-    async fn count(&self, command: Command) -> Result<usize, StoreError> {
-        match self.write_outbox(command).await? {
+    async fn match_known(
+        &self,
+        known: Vec<TargetName>,
+        parks: bool,
+        max_count: usize,
+    ) -> Result<usize, StoreError> {
+        let asked = known.clone();
+        if !self.ask(move |c| reads::is_any_misplaced(c, &asked, parks)).await? {
+            return Ok(0);
+        }
+        match self.write_outbox(Command::MatchTargets(known, parks, max_count)).await? {
             Done::Counted(count) => Ok(count),
             other => unreachable!("it comes to a count, not {other:?}"),
         }
@@ -224,25 +240,30 @@ impl Outbox for SqliteStore {
         answer!(self, Command::Report(reports), Reported)
     }
 
-    fn take_back_lapsed(&self, max_count: usize) -> StoreFuture<'_, usize> {
+    fn take_back_lapsed(
+        &self,
+        under_way: UnderWay,
+        max_count: usize,
+    ) -> StoreFuture<'_, Vec<TakenBack>> {
         Box::pin(async move {
             // Mostly there is nothing to write: then no lock of another process is waited for.
             let now = self.mark.now();
             if !self.ask(move |c| claim::is_any_lapsed(c, now)).await? {
-                return Ok(0);
+                return Ok(Vec::new());
             }
-            self.count(Command::TakeBackLapsed(max_count)).await
+            match self.write_outbox(Command::TakeBackLapsed(under_way, max_count)).await? {
+                Done::TakenBack(taken) => Ok(taken),
+                other => unreachable!("it comes to what was taken back, not {other:?}"),
+            }
         })
     }
 
     fn match_targets(&self, known: Vec<TargetName>, max_count: usize) -> StoreFuture<'_, usize> {
-        Box::pin(async move {
-            let asked = known.clone();
-            if !self.ask(move |c| reads::is_any_misplaced(c, &asked)).await? {
-                return Ok(0);
-            }
-            self.count(Command::MatchTargets(known, max_count)).await
-        })
+        Box::pin(self.match_known(known, true, max_count))
+    }
+
+    fn release_known(&self, known: Vec<TargetName>, max_count: usize) -> StoreFuture<'_, usize> {
+        Box::pin(self.match_known(known, false, max_count))
     }
 
     fn next_due(&self, target: TargetName) -> StoreFuture<'_, Option<Timestamp>> {

@@ -9,6 +9,7 @@ use counterfoil_core::time::Timestamp;
 use rusqlite::Connection;
 
 use super::commands::Session;
+use super::direct::purge_answers;
 use super::due::{Due, referrer};
 use super::faults::Fault;
 use super::outbox::purge_request;
@@ -86,8 +87,10 @@ fn purge_result(
     }
     kept.purge();
     rows::update(connection, &kept)?;
-    if kept.record.nature == Nature::Deferred {
-        purge_request(connection, key)?;
+    match kept.record.nature {
+        Nature::Local => {}
+        Nature::Deferred => purge_request(connection, key)?,
+        Nature::Direct => purge_answers(connection, key)?,
     }
     Ok(true)
 }
@@ -105,6 +108,9 @@ fn delete_tombstone(
     for sql in [
         "DELETE FROM outbox_requests WHERE operation_key = ?1",
         "DELETE FROM outbox WHERE operation_key = ?1",
+        "DELETE FROM direct_replies WHERE operation_key = ?1",
+        "DELETE FROM direct_memos WHERE operation_key = ?1",
+        "DELETE FROM directs WHERE operation_key = ?1",
         "DELETE FROM audit_events WHERE operation_key = ?1",
         "DELETE FROM operations WHERE operation_key = ?1",
     ] {

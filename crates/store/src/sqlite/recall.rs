@@ -5,10 +5,12 @@ use counterfoil_core::operation::Verdict;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::commands::{Command, Done};
+use super::direct;
 use super::notes::{CancelNote, is_noted};
 use super::outbox;
 use super::rows::{Found, find_by_id, find_by_key};
 use crate::contract::{Answer, Finish, Resolve, Resolved, Submission};
+use crate::direct_steps::JOINED;
 use crate::error::StoreError;
 use crate::keys::KeyCheck;
 use crate::outbox_steps::DUPLICATE_SUBMISSION;
@@ -21,9 +23,7 @@ pub(super) fn recall(
     command: &Command,
     held: Option<Result<Done, StoreError>>,
 ) -> Result<Done, StoreError> {
-    if let Some(Err(error)) = held {
-        return Err(error);
-    }
+    let held = held.transpose()?;
     let found = match command {
         Command::Submit(submission) => submitted(connection, submission),
         Command::Finish(finish) => finished(connection, finish),
@@ -34,6 +34,12 @@ pub(super) fn recall(
         Command::Outbox(command) => {
             outbox::recall(connection, command).map(|done| done.map(Done::Outbox))
         }
+        Command::Direct(_) => match held {
+            Some(Done::Direct(done)) => {
+                direct::recall(connection, done).map(|done| done.map(Done::Direct))
+            }
+            _ => Ok(None),
+        },
         Command::BindKeys(checks) => bound(connection, checks),
         // It leaves no mark of its own, and what is asked is whether a commit is acknowledged.
         Command::Probe => Ok(None),
@@ -66,7 +72,7 @@ fn resolved(connection: &Connection, said: &Resolve) -> rusqlite::Result<Option<
     let last = connection
         .prepare_cached(
             "SELECT kind = ?2 AND who = ?3 AND reason = ?4 AND proof IS ?5 FROM audit_events \
-             WHERE operation_key = ?1 AND kind NOT IN (?6, ?7) ORDER BY seq DESC LIMIT 1",
+             WHERE operation_key = ?1 AND kind NOT IN (?6, ?7, ?8) ORDER BY seq DESC LIMIT 1",
         )?
         .query_row(
             params![
@@ -77,6 +83,7 @@ fn resolved(connection: &Connection, said: &Resolve) -> rusqlite::Result<Option<
                 said.proof.as_ref().map(String::as_bytes),
                 CANCEL_REQUESTED.as_bytes(),
                 DUPLICATE_SUBMISSION.as_bytes(),
+                JOINED.as_bytes(),
             ],
             |row| row.get::<_, Option<bool>>(0),
         )
@@ -88,7 +95,8 @@ fn resolved(connection: &Connection, said: &Resolve) -> rusqlite::Result<Option<
 fn noted(connection: &Connection, note: &CancelNote) -> rusqlite::Result<Option<Done>> {
     let found = find_by_id(connection, &note.tenant, &note.operation_id)?;
     let Some(kept) = kept_if(found, |kept| note.concerns(kept)) else { return Ok(None) };
-    Ok(is_noted(connection, kept.record.key)?.then_some(Done::Noted))
+    let leg = direct::latest_leg(connection, &kept)?;
+    Ok(is_noted(connection, &kept.record, leg)?.then_some(Done::Noted))
 }
 
 fn bound(connection: &Connection, checks: &[KeyCheck]) -> rusqlite::Result<Option<Done>> {

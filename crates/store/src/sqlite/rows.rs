@@ -28,21 +28,35 @@ pub(super) enum Found {
     Damaged(Damage),
 }
 
+/// The columns of a record in the order in which [`decode`] reads them: `o` is its row, `n` its
+/// tenant's.
+macro_rules! record_columns {
+    () => {
+        record_columns!("o.nature")
+    };
+    ($nature:literal) => {
+        concat!(
+            "o.operation_key, n.name, o.operation_id, o.principal, o.tool_id, o.tool_version, \
+             o.profile, o.key_id, o.fingerprint, o.call_fingerprint, o.state, o.phase, \
+             o.boot_id, o.fence, o.lease_until_ms, o.effect_table, o.effect_row, \
+             o.effect_digest, o.result, o.nonce, o.created_at_ms, o.authority_ends_ms, \
+             o.settled_at_ms, o.retention_ms, o.retention_ends_ms, o.purged, o.resolution, \
+             o.quarantined, o.row_check, o.id_kind, o.id_bytes, ",
+            $nature
+        )
+    };
+}
+pub(super) use record_columns;
+
 macro_rules! select {
     ($rest:literal) => {
         select!("o.nature", $rest)
     };
     ($nature:literal, $rest:literal) => {
         concat!(
-            "SELECT o.operation_key, t.name, o.operation_id, o.principal, o.tool_id, \
-             o.tool_version, o.profile, o.key_id, o.fingerprint, o.call_fingerprint, o.state, \
-             o.phase, o.boot_id, o.fence, o.lease_until_ms, o.effect_table, o.effect_row, \
-             o.effect_digest, o.result, o.nonce, o.created_at_ms, o.authority_ends_ms, \
-             o.settled_at_ms, o.retention_ms, o.retention_ends_ms, o.purged, o.resolution, \
-             o.quarantined, o.row_check, o.id_kind, o.id_bytes, ",
-            $nature,
-            " \
-             FROM operations o LEFT JOIN tenants t ON t.tenant_no = o.tenant_no ",
+            "SELECT ",
+            record_columns!($nature),
+            " FROM operations o LEFT JOIN tenants n ON n.tenant_no = o.tenant_no ",
             $rest
         )
     };
@@ -156,7 +170,7 @@ pub(super) fn update(connection: &Connection, kept: &Kept) -> rusqlite::Result<(
     const SQL: &str = "UPDATE operations SET state = ?2, phase = ?3, fence = ?4, \
         lease_until_ms = ?5, effect_table = ?6, effect_row = ?7, effect_digest = ?8, result = ?9, \
         settled_at_ms = ?10, retention_ends_ms = ?11, purged = ?12, resolution = ?13, \
-        row_check = ?14 WHERE operation_key = ?1";
+        row_check = ?14, boot_id = ?15 WHERE operation_key = ?1";
     let record = &kept.record;
     let (state, phase) = record.state.code();
     let effect = record.effect.as_ref();
@@ -175,6 +189,7 @@ pub(super) fn update(connection: &Connection, kept: &Kept) -> rusqlite::Result<(
         record.purged,
         record.resolution.map(resolution_code),
         row_check(kept).as_slice(),
+        kept.owner.boot.as_bytes().as_slice(),
     ])?;
     if changed == 1 { Ok(()) } else { Err(rusqlite::Error::StatementChangedRows(changed)) }
 }
@@ -184,7 +199,14 @@ pub(super) fn update(connection: &Connection, kept: &Kept) -> rusqlite::Result<(
 /// # Errors
 /// [`Damage`] with the first check that fails.
 pub(super) fn decode(row: &Row<'_>) -> Result<Kept, Damage> {
-    let mut cells = Cells::of(row);
+    decode_from(&mut Cells::of(row))
+}
+
+/// Reads the columns of a record in a row of another statement.
+///
+/// # Errors
+/// As [`decode`].
+pub(super) fn decode_from(cells: &mut Cells<'_, '_>) -> Result<Kept, Damage> {
     let key = OperationKey::from_bytes(cells.bytes("operation_key")?);
     let tenant = cells.name("tenant_no", Tenant::parse)?;
     let operation_id = cells.name("operation_id", OperationId::parse)?;
@@ -260,7 +282,10 @@ pub(super) fn names(row: &Row<'_>) -> (Option<Tenant>, Option<OperationId>) {
 /// What no single column shows: that the columns agree with each other.
 fn check_whole(kept: &Kept) -> Result<(), Damage> {
     let record = &kept.record;
-    let settled = record.state.is_terminal();
+    let settled = record.state.ages();
+    let has_result = record.result.is_some() || record.purged;
+    // The upstream's answer to a direct operation stands beside the record.
+    let is_direct = record.nature == Nature::Direct;
     let rules = [
         (settled == record.settled_at.is_some(), "settled_at_ms", "does not fit the state"),
         (
@@ -268,7 +293,11 @@ fn check_whole(kept: &Kept) -> Result<(), Damage> {
             "retention_ends_ms",
             "is not the settlement plus the retention",
         ),
-        (settled == (record.result.is_some() || record.purged), "result", "does not fit the state"),
+        (
+            if is_direct { settled || !has_result } else { settled == has_result },
+            "result",
+            "does not fit the state",
+        ),
         (!(record.purged && record.result.is_some()), "purged", "and there is a result"),
         (
             record.state != State::InProgress(Phase::FirstCommit) || record.effect.is_some(),
@@ -284,6 +313,15 @@ fn check_whole(kept: &Kept) -> Result<(), Damage> {
         (kept.owner.fence >= 1, "fence", "is below 1"),
         (
             record.state != State::InProgress(Phase::Queued) || record.nature == Nature::Deferred,
+            "nature",
+            "does not fit the state",
+        ),
+        (
+            is_direct
+                || !matches!(
+                    record.state,
+                    State::Answered | State::InProgress(Phase::AwaitingInput)
+                ),
             "nature",
             "does not fit the state",
         ),

@@ -6,6 +6,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use counterfoil_core::admission::{Decision, LedgerTime, decide};
+use counterfoil_core::direct::Report as DirectReport;
 use counterfoil_core::limits::MAX_RESULT_BYTES;
 use counterfoil_core::observation::{EffectSeen, Snapshot};
 use counterfoil_core::operation::Verdict;
@@ -15,19 +16,25 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::commands::{Command, Done, Session};
+use super::direct::{Done as Directly, Opened as Turned};
 use super::log::{self, Helper, LOG_LIMIT_BYTES};
 use super::open::{self, Opened};
+use super::outbox;
 use super::readers::Question;
 use super::rows::{self, Found};
 use super::writer::{Job, Writer};
 use super::{SqliteStore, check};
 use crate::contract::{Answer, Finish, Resolve, Resolved, Store, Submission};
+use crate::direct::{Begin, Hold};
 use crate::error::StoreError;
 use crate::keys::KeyCheck;
+use crate::outbox::{Accepted, RevokeOrder};
 use crate::suite::calls::{BOOT, TestCall, call};
 use crate::suite::clock::TestClock;
+use crate::suite::direct as suite;
 use crate::suite::effects::{First, Goes, Probe, note, probe, two_steps};
 use crate::suite::factories::Sqlite;
+use crate::suite::outbox as items;
 use crate::suite::{Bench, Factory};
 
 type Reply = oneshot::Receiver<Result<Done, StoreError>>;
@@ -44,7 +51,7 @@ fn bed() -> Bed {
     let (factory, clock) = (bench.factory, bench.clock);
     let Opened { session, row } =
         open::open(&factory.options, &factory.options.path).expect("opens");
-    let writer = Writer::new(session, row.backend_id, Duration::ZERO);
+    let writer = Writer::new(session, row.backend_id, Duration::ZERO, 2048);
     Bed { factory, clock, writer }
 }
 
@@ -349,4 +356,108 @@ fn a_probe_writes_though_the_mark_is_there() {
     assert_eq!(log_bytes(), before);
     assert!(matches!(bed.run(vec![Command::Probe])[..], [Ok(Done::Probed)]));
     assert!(log_bytes() > before, "a probe wrote nothing");
+}
+
+fn direct(command: super::direct::Command) -> Command {
+    Command::Direct(command)
+}
+
+fn begin_direct(id: &str, ready: bool) -> Command {
+    let asked = Begin { ready, ..suite::begin(&call(id)) };
+    direct(super::direct::Command::Begin(Box::new(asked)))
+}
+
+fn conclude(hold: Hold) -> Command {
+    let said = suite::plain(hold, DirectReport::Lost);
+    direct(super::direct::Command::Conclude(vec![(said, None)]))
+}
+
+impl Bed {
+    /// Begins a direct operation.
+    fn hold(&mut self, id: &str, ready: bool) -> Hold {
+        match self.run(vec![begin_direct(id, ready)]).remove(0) {
+            Ok(Done::Direct(Directly::Begun(Turned::Send(hold, _) | Turned::Wait(hold, _)))) => {
+                hold
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_lost_commit_of_a_direct_operation_is_found_by_its_hold() {
+    // Promise: what is in the ledger under a run and fence is told to whoever sent it, and whoever only
+    // read through that transaction asks again.
+    let mut bed = bed();
+    let (sent, claimed) = (bed.hold("sent", true), bed.hold("claimed", false));
+    let answers = bed.run_unacknowledged(vec![
+        begin_direct("op-1", true),
+        begin_direct("op-2", false),
+        direct(super::direct::Command::Dispatch(claimed, suite::LEASE)),
+        conclude(sent),
+        begin_direct("op-1", true),
+    ]);
+    let told: Vec<bool> = answers.iter().map(Result::is_ok).collect();
+    assert_eq!(told, [true, true, true, true, false], "{answers:?}");
+    assert!(matches!(answers[0], Ok(Done::Direct(Directly::Begun(Turned::Send(..))))));
+    assert!(matches!(answers[1], Ok(Done::Direct(Directly::Begun(Turned::Wait(..))))));
+    assert!(matches!(answers[2], Ok(Done::Direct(Directly::Dispatched(Some(_))))));
+    assert!(matches!(answers[3], Ok(Done::Direct(Directly::Concluded(_)))));
+}
+
+#[test]
+fn a_commit_of_a_direct_operation_that_does_not_stand_is_unknown() {
+    // Promise: nobody is told to send, or that a report was taken, by a commit that is not there; said
+    // again each takes effect.
+    let mut bed = bed();
+    let (sent, claimed) = (bed.hold("sent", true), bed.hold("claimed", false));
+    let commands = || {
+        vec![
+            begin_direct("op-1", true),
+            direct(super::direct::Command::Dispatch(claimed, suite::LEASE)),
+            conclude(sent),
+        ]
+    };
+    bed.lose_next_commit();
+    for answer in bed.run(commands()) {
+        assert_eq!(answer.err(), Some(StoreError::CommitUnknown));
+    }
+    for answer in bed.run(commands()) {
+        assert!(answer.is_ok(), "{answer:?}");
+    }
+}
+
+#[test]
+fn a_revocation_holds_for_what_shares_its_transaction() {
+    // Promise: what a transaction has read of revocations is not older than what it wrote itself, and
+    // not what a command wrote that was rolled back.
+    let mut bed = bed();
+    let caller = crate::suite::calls::caller(call("x").tenant, call("x").principal);
+    let revoke = |revoked| {
+        let (tenant, principal) = (caller.tenant.clone(), Some(caller.principal.clone()));
+        let (who, reason) = ("olga".to_owned(), "left".to_owned());
+        let order = RevokeOrder { tenant, principal, revoked, who, reason };
+        Command::Outbox(outbox::Command::SetRevoked(order))
+    };
+    let accept = |id| {
+        let asked = items::acceptance(&call(id), items::DESK, items::terms(items::KEY));
+        Command::Outbox(outbox::Command::Accept(Box::new(asked)))
+    };
+    let answers = bed.run(vec![
+        accept("op-1"),
+        revoke(true),
+        accept("op-2"),
+        submit(&call("op-3"), &probe(First::FailsAfterInsert)),
+        accept("op-4"),
+        revoke(false),
+        accept("op-5"),
+    ]);
+    let is_fresh = |at: usize| match &answers[at] {
+        Ok(Done::Outbox(outbox::Done::Accepted(accepted))) => {
+            matches!(accepted, Accepted::Fresh(_))
+        }
+        other => panic!("{other:?}"),
+    };
+    assert!(answers[3].is_err());
+    assert_eq!([0, 2, 4, 6].map(is_fresh), [true, false, false, true]);
 }

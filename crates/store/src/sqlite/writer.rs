@@ -70,6 +70,7 @@ pub(super) struct Writer {
     pub(super) session: Option<Session>,
     backend_id: BackendId,
     lock_wait: Duration,
+    cache_kib: u32,
     pace: Pace,
     reserve: Reserve,
     /// The reserve was given up for settling: until it is there again, nothing new is begun.
@@ -82,10 +83,16 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(session: Session, backend_id: BackendId, lock_wait: Duration) -> Self {
+    pub(super) fn new(
+        session: Session,
+        backend_id: BackendId,
+        lock_wait: Duration,
+        cache_kib: u32,
+    ) -> Self {
         Self {
             backend_id,
             lock_wait,
+            cache_kib,
             pace: Pace::new(),
             reserve: Reserve::beside(&session.path),
             no_room: false,
@@ -96,6 +103,10 @@ impl Writer {
             log: LogKeeper::new(),
             session: Some(session),
         }
+    }
+
+    fn reopen(&self) -> Result<Session, StoreError> {
+        reopen(&self.path, &self.backend_id, &self.tables, &self.mark, self.cache_kib)
     }
 
     /// What it has committed, as it goes on.
@@ -231,7 +242,7 @@ impl Writer {
     /// Begins a transaction and reads what every command needs of the ledger.
     fn begin(&mut self) -> Result<&mut Session, StoreError> {
         if self.session.is_none() {
-            let opened = reopen(&self.path, &self.backend_id, &self.tables, &self.mark)?;
+            let opened = self.reopen()?;
             self.session = Some(opened);
         }
         let Some(session) = &mut self.session else { unreachable!("it was just made") };
@@ -256,7 +267,7 @@ impl Writer {
         // First closed, then opened: the broken connection must not be the one that answers.
         self.session = None;
         tracing::error!("the ledger's commit was not acknowledged; opening it again to look");
-        match reopen(&self.path, &self.backend_id, &self.tables, &self.mark) {
+        match self.reopen() {
             Ok(session) => {
                 for job in batch {
                     let held = job.held.take();
@@ -288,6 +299,7 @@ impl Session {
         self.patience.allow(Duration::ZERO);
         begun.map_err(|error| store_error(&error, &self.path, asked.elapsed()))?;
         self.stamped = None;
+        self.seen.clear();
         match read_ledger_row(&self.connection) {
             Ok(Ok(row)) => {
                 self.mark.set_horizon(row.horizon);
@@ -361,6 +373,7 @@ fn one_of_many(
         Ok(done) => Ok(done),
         Err(fault) => {
             session.numbers.clear();
+            session.seen.clear();
             if session.connection.is_autocommit() {
                 return Err(NotShared);
             }
@@ -385,6 +398,7 @@ fn is_certain(session: &Session, error: &Error) -> bool {
 
 fn roll_back(session: &mut Session) {
     session.numbers.clear();
+    session.seen.clear();
     if !session.connection.is_autocommit()
         && let Err(error) = session.execute("ROLLBACK")
     {
@@ -399,6 +413,9 @@ fn after_commit(session: &Session, held: Option<&Result<Done, StoreError>>) {
     }
     if let Some(Ok(Done::Outbox(done))) = held {
         super::outbox::after_commit(done);
+    }
+    if let Some(Ok(Done::Direct(done))) = held {
+        super::direct::after_commit(done);
     }
     #[cfg(feature = "cut-points")]
     if let Some(Ok(Done::Answer(Answer::Fresh(record)))) = held {

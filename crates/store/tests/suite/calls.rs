@@ -26,6 +26,8 @@ pub struct TestCall {
     pub tool: &'static str,
     pub version: &'static str,
     pub arguments: &'static str,
+    /// What a later request of the same operation brings.
+    pub answers: Option<&'static str>,
     pub authority: Authority,
     pub retention: Span,
     pub boot: BootId,
@@ -40,6 +42,7 @@ pub fn call(id: &str) -> TestCall {
         tool: "create_note",
         version: "1",
         arguments: r#"{"title":"one"}"#,
+        answers: None,
         authority: Authority::Present,
         retention: Span::from_secs(30 * 86_400),
         boot: BOOT,
@@ -61,6 +64,9 @@ impl TestCall {
         nonce[..8].copy_from_slice(&number.to_be_bytes());
         let caller = caller(self.tenant, self.principal);
         let arguments = parse(self.arguments.as_bytes(), &JsonLimits::default()).expect("JSON");
+        let answers = self
+            .answers
+            .map(|answers| parse(answers.as_bytes(), &JsonLimits::default()).expect("JSON"));
         let call = Call {
             caller: &caller,
             tool_id: &ToolId::parse(self.tool).expect("valid"),
@@ -69,8 +75,8 @@ impl TestCall {
             operation_id: &self.operation_id(),
             arguments: &arguments,
             call_arguments: &arguments,
-            continuation_state: None,
-            input_responses: None,
+            continuation_state: self.answers.map(|_| "sealed"),
+            input_responses: answers.as_ref(),
             authority: self.authority,
         };
         let attempt = Attempt {

@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use counterfoil_core::identity::BackendId;
 use counterfoil_core::time::Timestamp;
-use counterfoil_store::{MemoryOptions, MemoryStore, Outbox, SqliteOptions, SqliteStore, Store};
+use counterfoil_store::{
+    DirectLedger, MemoryOptions, MemoryStore, Outbox, SqliteOptions, SqliteStore, Store,
+};
 
 use super::clock::TestClock;
+use super::direct::DirectFactory;
 use super::effects::tables;
 use super::outbox::OutboxFactory;
 use super::{Capabilities, Factory};
@@ -39,6 +42,12 @@ impl OutboxFactory for Memory {
     }
 }
 
+impl DirectFactory for Memory {
+    fn open_direct(&self) -> Arc<dyn DirectLedger> {
+        Arc::new(MemoryStore::new(&self.options).expect("good tables"))
+    }
+}
+
 /// Ledgers in SQLite files.
 pub struct Sqlite {
     pub directory: tempfile::TempDir,
@@ -66,8 +75,19 @@ impl Factory for Sqlite {
     }
 }
 
+impl DirectFactory for Sqlite {
+    fn open_direct(&self) -> Arc<dyn DirectLedger> {
+        Arc::new(SqliteStore::open(&self.options).expect("opens"))
+    }
+}
+
+/// Takes a ledger's schema back to what it was before there were direct operations.
+pub const WITHOUT_DIRECTS: &str = "DROP TABLE direct_memos; DROP TABLE direct_replies; \
+    DROP TABLE directs; DROP INDEX directs_due; UPDATE ledger SET version = 3, min_compatible = 3";
+
 /// Takes a ledger's schema back to what it was before there was an outbox.
-pub const WITHOUT_OUTBOX: &str = "DROP TABLE outbox_requests; DROP TABLE outbox; \
+pub const WITHOUT_OUTBOX: &str = "DROP TABLE direct_memos; DROP TABLE direct_replies; \
+    DROP TABLE directs; DROP INDEX directs_due; DROP TABLE outbox_requests; DROP TABLE outbox; \
     DROP TABLE outbox_targets; DROP TABLE outbox_terms; DROP TABLE outbox_revocations; \
     DROP TABLE outbox_orders; ALTER TABLE operations DROP COLUMN nature; \
     UPDATE ledger SET version = 2, min_compatible = 1";

@@ -11,6 +11,7 @@ pub mod calls;
 pub mod cancelling;
 pub mod clock;
 pub mod concurrency;
+pub mod direct;
 pub mod effects;
 pub mod factories;
 pub mod finishing;

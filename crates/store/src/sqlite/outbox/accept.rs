@@ -6,7 +6,6 @@ use counterfoil_core::record::Record;
 use counterfoil_core::time::Timestamp;
 
 use super::items::{self, Found, Item};
-use super::revoked;
 use crate::cut_point;
 use crate::error::StoreError;
 use crate::outbox::{Acceptance, Accepted, DeliveryView};
@@ -30,7 +29,7 @@ impl Session {
             rows::Found::Kept(kept) => Some(*kept),
             rows::Found::Damaged(damage) => return Err(set_aside(call.operation_id(), damage)),
         };
-        let against = revoked::against(&self.connection, &caller.tenant, &caller.principal)?;
+        let against = self.stands_against(&caller.tenant, &caller.principal)?;
         let time = LedgerTime { now, horizon: self.mark.horizon() };
         let record = kept.as_ref().map(|kept| &kept.record);
         match (steps::accept(call, record, against.is_some(), time), kept) {

@@ -7,6 +7,7 @@ use counterfoil_core::time::Timestamp;
 use rusqlite::Connection;
 
 use super::items::{self, Found, Item};
+use super::pair;
 use crate::outbox_steps::{apply, apply_to_target, lapse_seed};
 use crate::sqlite::cells::Damage;
 use crate::sqlite::commands::Session;
@@ -44,7 +45,23 @@ impl Session {
         if change.operation.is_none() && change.audit.is_none() {
             return self.take_beside(item, change, now);
         }
-        match rows::find_by_key(&self.connection, item.delivery.key)? {
+        let record = rows::find_by_key(&self.connection, item.delivery.key)?;
+        self.take_found(item, record, change, by, now)
+    }
+
+    /// Writes a step of an item whose operation was looked for already.
+    pub(super) fn take_found(
+        &mut self,
+        item: &mut Item,
+        record: rows::Found,
+        change: &Change,
+        by: By<'_>,
+        now: Timestamp,
+    ) -> Result<Taken, Fault> {
+        if change.operation.is_none() && change.audit.is_none() {
+            return self.take_beside(item, change, now);
+        }
+        match record {
             rows::Found::Kept(mut kept) => self.take_with(item, &mut kept, change, by, now),
             rows::Found::Absent => self.contradicts(item, change, &"it has no operation"),
             rows::Found::Damaged(damage) => self.contradicts(item, change, &damage),
@@ -128,6 +145,18 @@ impl Session {
             Found::Kept(item) => Ok(Some(*item)),
             Found::Absent => Ok(None),
             Found::Damaged(damage) => {
+                self.set_item_aside(key.as_bytes(), damage)?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// An item by its key with its operation, for a command about both.
+    pub(super) fn pair(&self, key: OperationKey) -> Result<Option<(Item, rows::Found)>, Fault> {
+        match pair::find(&self.connection, key)? {
+            pair::Found::Kept(item, record) => Ok(Some((*item, record))),
+            pair::Found::Absent => Ok(None),
+            pair::Found::Damaged(damage) => {
                 self.set_item_aside(key.as_bytes(), damage)?;
                 Ok(None)
             }

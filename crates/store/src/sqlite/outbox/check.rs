@@ -98,9 +98,8 @@ pub(in crate::sqlite) const LATE_CONTRADICTION: &str = "late_contradiction";
 /// Whether a step of a delivery of that kind leaves its operation in that state.
 pub(in crate::sqlite) fn delivery_leads_to(kind: &[u8], state: operation::State) -> bool {
     let to = match kind {
-        b"delivered" | b"delivered_late" | b"found" | b"resolved_applied" => {
-            operation::State::Applied
-        }
+        b"delivered" | b"delivered_late" | b"found" | b"resolved_applied"
+        | b"corrected_applied" => operation::State::Applied,
         b"cancelled" | b"abandoned" | b"resolved_not_applied" => operation::State::NotApplied,
         b"in_doubt" | b"cancelled_in_doubt" => operation::State::InDoubt,
         _ => operation::State::InProgress(Phase::Queued),

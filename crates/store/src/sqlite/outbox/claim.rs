@@ -1,21 +1,24 @@
 //! Claims: a bounded number of due items of one target is leased, found by the index of what is due
 //! and nothing else. What has ended, or what only a person can go on with, is settled on the way.
 
+use std::sync::Arc;
+
 use counterfoil_core::delivery::{Event, Gate, Lease, ParkReason, State, step};
 use counterfoil_core::identity::OperationKey;
 use counterfoil_core::time::Timestamp;
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{OptionalExtension, Row, params};
 
 use super::change::{By, Taken, lapsed};
 use super::items::{self, Item};
 use super::targets::{self, Target, damaged};
 use super::{reads, revoked};
-use crate::outbox::{Claim, Claimed, ClaimedItem};
+use crate::outbox::{Claim, Claimed, ClaimedItem, TakenBack};
 use crate::outbox_steps::{claim_count, next_due};
-use crate::sqlite::cells::Damage;
+use crate::sqlite::cells::{Cells, Damage};
 use crate::sqlite::commands::Session;
 use crate::sqlite::faults::Fault;
 use crate::sqlite::rows;
+use crate::under_way::UnderWay;
 
 /// One claim takes back at most so many items whose leases have ended, and settles at most so many.
 const ON_THE_WAY_COUNT: usize = 256;
@@ -33,6 +36,9 @@ impl Session {
         };
         let number = target.map_err(|damage| damaged(&damage))?.number;
         for key in lapsed(&self.connection, number, now, ON_THE_WAY_COUNT)? {
+            if asked.under_way.contains(key) {
+                continue;
+            }
             let Some(mut item) = self.item(key)? else { continue };
             let change = self.lapse_if_due(&mut item, now)?;
             let alarm = change.and_then(|change| change.alarm);
@@ -59,7 +65,6 @@ impl Session {
         let max_count = claim_count(&target.state, asked.max_count, asked.probe, now);
         let probe = asked.probe || target.state.gate(now) == Gate::Probe;
         let lease = Lease { boot: asked.boot, until: now.plus(asked.lease), probe };
-        let anybody = revoked::is_anybody(&self.connection)?;
         let mut on_the_way_count = 0;
         while claimed.items.len() < max_count && on_the_way_count < ON_THE_WAY_COUNT {
             let wanted_count = max_count - claimed.items.len();
@@ -67,7 +72,7 @@ impl Session {
             let is_last = due.len() < wanted_count;
             for found in due {
                 let leased = match found {
-                    Ok(item) => self.turn(item, lease, anybody, now, claimed)?,
+                    Ok(due) => self.turn(due, lease, now, claimed)?,
                     Err((key, damage)) => {
                         self.set_item_aside(&key, damage)?;
                         self.stamp(now);
@@ -89,22 +94,13 @@ impl Session {
     /// An item's turn has come: it is leased, unless something stands against it.
     fn turn(
         &mut self,
-        mut item: Item,
+        (mut item, request): (Item, Arc<[u8]>),
         lease: Lease,
-        anybody_revoked: bool,
         now: Timestamp,
         claimed: &mut Claimed,
     ) -> Result<Option<ClaimedItem>, Fault> {
         let key = item.delivery.key;
-        let request = match items::request(&self.connection, key)? {
-            Ok(request) => request,
-            Err(damage) => {
-                self.set_item_aside(key.as_bytes(), damage)?;
-                self.stamp(now);
-                return Ok(None);
-            }
-        };
-        let against = if anybody_revoked { self.stands_against(key)? } else { None };
+        let against = self.stands_against_item(key)?;
         let event = against.map_or(Event::Claim { lease }, Event::Park);
         let Ok(change) = step(&item.delivery, event, now) else {
             unreachable!("only what is queued is due, and it can be claimed and parked")
@@ -122,7 +118,10 @@ impl Session {
 
     /// What stands against the writes of an operation's principal. Of a damaged record nothing is
     /// known here; the step before its sending finds it.
-    fn stands_against(&self, key: OperationKey) -> Result<Option<ParkReason>, Fault> {
+    fn stands_against_item(&mut self, key: OperationKey) -> Result<Option<ParkReason>, Fault> {
+        if !self.is_anybody_revoked()? {
+            return Ok(None);
+        }
         Ok(match rows::find_by_key(&self.connection, key)? {
             rows::Found::Kept(kept) => {
                 revoked::against(&self.connection, &kept.record.tenant, &kept.record.principal)?
@@ -131,21 +130,21 @@ impl Session {
         })
     }
 
-    /// The first items that are due, and the keys of those that are damaged.
+    /// The first items that are due with their requests, and the keys of those that are damaged.
     #[allow(clippy::type_complexity, reason = "a row is sound, or its key and its damage are told")]
     fn due(
         &self,
         target_no: i64,
         now: Timestamp,
         max_count: usize,
-    ) -> Result<Vec<Result<Item, (Vec<u8>, Damage)>>, Fault> {
+    ) -> Result<Vec<Result<(Item, Arc<[u8]>), (Vec<u8>, Damage)>>, Fault> {
         let limit = i64::try_from(max_count).unwrap_or(i64::MAX);
         let mut statement = self.connection.prepare_cached(items::DUE)?;
         let mut rows = statement.query(params![target_no, now.as_ms(), limit])?;
         let mut due = Vec::new();
         while let Some(row) = rows.next()? {
-            due.push(match items::decode(row) {
-                Ok(item) => Ok(item),
+            due.push(match decode_due(row) {
+                Ok(due) => Ok(due),
                 Err(damage) => Err((row.get(0)?, damage)),
             });
         }
@@ -156,20 +155,36 @@ impl Session {
     ///
     /// # Errors
     /// As [`claim`](Self::claim).
-    pub(super) fn take_back_lapsed(&mut self, max_count: usize) -> Result<usize, Fault> {
+    pub(super) fn take_back_lapsed(
+        &mut self,
+        under_way: &UnderWay,
+        max_count: usize,
+    ) -> Result<Vec<TakenBack>, Fault> {
         let now = self.mark.now();
-        let mut taken_count = 0;
+        let mut taken = Vec::new();
         for target in targets::all(&self.connection)? {
-            let left = max_count - taken_count;
+            let left = max_count - taken.len();
             for key in lapsed(&self.connection, target.number, now, left)? {
+                if under_way.contains(key) {
+                    continue;
+                }
                 let Some(mut item) = self.item(key)? else { continue };
-                if self.lapse_if_due(&mut item, now)?.is_some() {
-                    taken_count += 1;
+                if let Some(change) = self.lapse_if_due(&mut item, now)? {
+                    let (target, alarm) = (target.name.clone(), change.alarm);
+                    taken.push(TakenBack { key, target, alarm });
                 }
             }
         }
-        Ok(taken_count)
+        Ok(taken)
     }
+}
+
+/// An item and its request, each against its digest.
+fn decode_due(row: &Row<'_>) -> Result<(Item, Arc<[u8]>), Damage> {
+    let mut cells = Cells::of(row);
+    let item = items::decode_from(&mut cells)?;
+    let request = items::decode_request(item.delivery.key, &mut cells)?;
+    Ok((item, request))
 }
 
 pub(super) const ANY_LAPSED: &str = "SELECT 1 FROM outbox_targets t WHERE EXISTS \

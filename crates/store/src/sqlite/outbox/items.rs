@@ -28,27 +28,37 @@ pub(in crate::sqlite) enum Found {
     Damaged(Damage),
 }
 
+/// Items with what the columns after theirs name, from what is joined to them; theirs are in the
+/// order in which [`decode`] reads them.
 macro_rules! select {
     ($rest:literal) => {
+        select!("", "", $rest)
+    };
+    ($columns:expr, $joined:literal, $rest:literal) => {
         concat!(
             "SELECT d.operation_key, d.target_no, t.name, d.terms_no, m.terms, d.state, d.fence, \
              d.lease_boot, d.lease_until_ms, d.lease_probe, d.attempts, d.attempt_limit, \
              d.unknown, d.lookups, d.first_dispatch_ms, d.last_send_until_ms, d.next_attempt_ms, \
              d.deliver_by_ms, d.error_class, d.error_words, d.park, d.external_id, d.ended, \
-             d.late_contradiction, d.created_at_ms, d.updated_at_ms, d.quarantined, d.row_check \
-             FROM outbox d LEFT JOIN outbox_targets t ON t.target_no = d.target_no \
+             d.late_contradiction, d.created_at_ms, d.updated_at_ms, d.quarantined, d.row_check",
+            $columns,
+            " FROM outbox d LEFT JOIN outbox_targets t ON t.target_no = d.target_no \
              LEFT JOIN outbox_terms m ON m.terms_no = d.terms_no ",
+            $joined,
             $rest
         )
     };
 }
+pub(super) use select;
 
 const BY_KEY: &str = select!("WHERE d.operation_key = ?1");
 /// The next so many items after a key, for a check of the whole file.
 pub(super) const AFTER_KEY: &str =
     select!("WHERE d.operation_key > ?1 ORDER BY d.operation_key LIMIT ?2");
-/// What is due of a target, the earliest first.
+/// What is due of a target, the earliest first, each with its request.
 pub(super) const DUE: &str = select!(
+    ", r.row_check, r.request",
+    "LEFT JOIN outbox_requests r ON r.operation_key = d.operation_key ",
     "WHERE d.target_no = ?1 AND d.next_attempt_ms <= ?2 AND d.quarantined = 0 \
      ORDER BY d.next_attempt_ms, d.operation_key LIMIT ?3"
 );
@@ -172,20 +182,28 @@ pub(super) fn request(
 ) -> rusqlite::Result<Result<Arc<[u8]>, Damage>> {
     connection
         .prepare_cached("SELECT row_check, request FROM outbox_requests WHERE operation_key = ?1")?
-        .query_row([key.as_bytes().as_slice()], |row| {
-            let mut cells = Cells::of(row);
-            let check: Result<[u8; 16], Damage> = cells.bytes("row_check");
-            Ok(check.and_then(|check| {
-                let request = cells.blob("request")?;
-                if request_check(key, request) == check {
-                    Ok(Arc::from(request))
-                } else {
-                    Err(damage("request", "does not have the digest that is kept of it"))
-                }
-            }))
-        })
+        .query_row([key.as_bytes().as_slice()], |row| Ok(decode_request(key, &mut Cells::of(row))))
         .optional()
         .map(|found| found.unwrap_or(Err(damage("request", "is missing"))))
+}
+
+/// Reads the digest of a request and the request.
+///
+/// # Errors
+/// [`Damage`] if it is not there, or not what was frozen.
+pub(super) fn decode_request(
+    key: OperationKey,
+    cells: &mut Cells<'_, '_>,
+) -> Result<Arc<[u8]>, Damage> {
+    let Some(check) = cells.optional_blob("row_check")? else {
+        return Err(damage("request", "is missing"));
+    };
+    let request = cells.blob("request")?;
+    if request_check(key, request) == check {
+        Ok(Arc::from(request))
+    } else {
+        Err(damage("request", "does not have the digest that is kept of it"))
+    }
 }
 
 /// Forgets the request of an operation whose result retention takes.
@@ -227,7 +245,14 @@ fn parse_terms(text: &[u8]) -> Result<Terms, Damage> {
 /// # Errors
 /// [`Damage`] with the first check that fails.
 pub(super) fn decode(row: &Row<'_>) -> Result<Item, Damage> {
-    let mut cells = Cells::of(row);
+    decode_from(&mut Cells::of(row))
+}
+
+/// Reads the columns of an item; what follows them in the row is left.
+///
+/// # Errors
+/// As [`decode`]; `cells` then stand anywhere.
+pub(super) fn decode_from(cells: &mut Cells<'_, '_>) -> Result<Item, Damage> {
     let key = OperationKey::from_bytes(cells.bytes("operation_key")?);
     let target_no = cells.integer("target_no")?;
     let target = cells.name("target_no", TargetName::parse)?;
@@ -296,7 +321,7 @@ fn row_check(item: &Item) -> [u8; 16] {
     let mut digest = RowCheck::new(b"counterfoil outbox row v1\0");
     digest.bytes(kept.key.as_bytes());
     digest.bytes(kept.target.as_str().as_bytes());
-    digest.bytes(&terms_digest(&kept.terms));
+    add_terms(&mut digest, &kept.terms);
     digest.integer(kept.state.code());
     digest.integer(kept.fence);
     digest.optional(kept.lease, |digest, lease| {
@@ -325,10 +350,17 @@ fn row_check(item: &Item) -> [u8; 16] {
     digest.finish()
 }
 
-/// Terms in a form that costs less than their text.
-fn terms_digest(terms: &Terms) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(80);
-    bytes.extend_from_slice(terms.contract.as_str().as_bytes());
+/// The longest contract's word, six spans with a mark before each, and the attempts.
+const TERMS_BYTES: usize = 13 + 6 * (1 + 16) + 4;
+
+/// Adds terms, in a form that costs less than their text.
+fn add_terms(digest: &mut RowCheck, terms: &Terms) {
+    let (mut bytes, mut length) = ([0; TERMS_BYTES], 0);
+    let mut add = |part: &[u8]| {
+        bytes[length..length + part.len()].copy_from_slice(part);
+        length += part.len();
+    };
+    add(terms.contract.as_str().as_bytes());
     let spans = [
         terms.contract.lifetime(),
         terms.contract.absence_after(),
@@ -338,11 +370,11 @@ fn terms_digest(terms: &Terms) -> Vec<u8> {
         terms.deliver_within,
     ];
     for span in spans {
-        bytes.push(u8::from(span.is_some()));
-        bytes.extend_from_slice(&span.unwrap_or_default().as_millis().to_be_bytes());
+        add(&[u8::from(span.is_some())]);
+        add(&span.unwrap_or_default().as_millis().to_be_bytes());
     }
-    bytes.extend_from_slice(&terms.max_attempts_count.to_be_bytes());
-    bytes
+    add(&terms.max_attempts_count.to_be_bytes());
+    digest.bytes(&bytes[..length]);
 }
 
 fn park_code(reason: ParkReason) -> i64 {

@@ -80,7 +80,6 @@ impl Session {
         said: &Resolve,
         now: Timestamp,
     ) -> Result<Resolved, Fault> {
-        self.targets_seen.clear();
         let key = kept.record.key;
         let Found::Kept(mut item) = items::find(&self.connection, key)? else {
             return Ok(Resolved::Quarantined);
@@ -136,6 +135,7 @@ impl Session {
     /// As [`direct`](Self::direct).
     pub(super) fn set_revoked(&mut self, order: &RevokeOrder) -> Result<(), Fault> {
         let now = self.mark.now();
+        self.seen.forget_revoked();
         if !revoked::set(&self.connection, order, now)? {
             return Ok(());
         }
@@ -169,7 +169,7 @@ impl Session {
                 _ => continue,
             };
             let record = &kept.record;
-            let against = revoked::against(&self.connection, &record.tenant, &record.principal)?;
+            let against = self.stands_against(&record.tenant, &record.principal)?;
             if against.is_none() {
                 let by = By::Operator { who: &order.who, reason: &order.reason };
                 self.take_event(key, Event::Unpark, by, now)?;
@@ -186,12 +186,16 @@ impl Session {
     pub(super) fn match_targets(
         &mut self,
         known: &[TargetName],
+        parks: bool,
         max_count: usize,
     ) -> Result<usize, Fault> {
         let now = self.mark.now();
         let mut changed_count = 0;
         for target in targets::all(&self.connection)? {
             let is_known = known.contains(&target.name);
+            if !is_known && !parks {
+                continue;
+            }
             let event =
                 if is_known { Event::Unpark } else { Event::Park(ParkReason::TargetUnknown) };
             let left = max_count - changed_count;

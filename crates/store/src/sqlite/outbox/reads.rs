@@ -79,14 +79,16 @@ pub(super) fn due_of(
     Ok(next_due(&target.state, earliest(connection, target.number)?, now))
 }
 
-/// Whether some item waits for an unknown target, or is parked for one that is known.
+/// Whether some item is parked for a target that is known; with `parks` also, whether one waits for
+/// an unknown one.
 pub(super) fn is_any_misplaced(
     connection: &Connection,
     known: &[TargetName],
+    parks: bool,
 ) -> rusqlite::Result<bool> {
     for target in targets::all(connection)? {
         let is_known = known.contains(&target.name);
-        if !misplaced(connection, target.number, is_known, 1)?.is_empty() {
+        if (is_known || parks) && !misplaced(connection, target.number, is_known, 1)?.is_empty() {
             return Ok(true);
         }
     }

@@ -5,7 +5,6 @@ use counterfoil_core::time::Timestamp;
 
 use super::change::{By, Taken};
 use super::items::{self, Item};
-use super::revoked;
 use crate::outbox::{BeginSend, Begun, Report, Reported};
 use crate::outbox_steps as steps;
 use crate::sqlite::commands::Session;
@@ -19,28 +18,17 @@ impl Session {
     /// [`Fault`]; what was written is then to be rolled back.
     pub(super) fn begin_send(&mut self, begins: &[BeginSend]) -> Result<Vec<Begun>, Fault> {
         let now = self.mark.now();
-        let anybody = revoked::is_anybody(&self.connection)?;
-        begins.iter().map(|begin| self.begin_one(begin, anybody, now)).collect()
+        begins.iter().map(|begin| self.begin_one(begin, now)).collect()
     }
 
-    fn begin_one(
-        &mut self,
-        begin: &BeginSend,
-        anybody_revoked: bool,
-        now: Timestamp,
-    ) -> Result<Begun, Fault> {
-        let Some(mut item) = self.item(begin.key)? else { return Ok(Begun::NotHeld) };
-        let mut kept = match rows::find_by_key(&self.connection, begin.key)? {
+    fn begin_one(&mut self, begin: &BeginSend, now: Timestamp) -> Result<Begun, Fault> {
+        let Some((mut item, record)) = self.pair(begin.key)? else { return Ok(Begun::NotHeld) };
+        let mut kept = match record {
             rows::Found::Kept(kept) => *kept,
             rows::Found::Absent => return self.withhold(begin, &"it has no operation"),
             rows::Found::Damaged(damage) => return self.withhold(begin, &damage),
         };
-        let against = match &kept.record {
-            record if anybody_revoked => {
-                revoked::against(&self.connection, &record.tenant, &record.principal)?
-            }
-            _ => None,
-        };
+        let against = self.stands_against(&kept.record.tenant, &kept.record.principal)?;
         let Some(change) = self.before_first_byte(&item, against, begin, now)? else {
             return Ok(Begun::NotHeld);
         };
@@ -84,11 +72,11 @@ impl Session {
 
     fn report_one(&mut self, report: &Report, now: Timestamp) -> Result<Reported, Fault> {
         let nothing = |state| Reported { state, alarm: None, fenced: true, parked_target: false };
-        let Some(mut item) = self.item(report.key)? else { return Ok(nothing(None)) };
+        let Some((mut item, record)) = self.pair(report.key)? else { return Ok(nothing(None)) };
         let Some(change) = steps::report(&item.delivery, report, now) else {
             return Ok(nothing(Some(item.delivery.state)));
         };
-        let parked_target = match self.take(&mut item, &change, By::Worker, now)? {
+        let parked_target = match self.take_found(&mut item, record, &change, By::Worker, now)? {
             Taken::Whole { parked_target } => parked_target,
             Taken::SetAside => false,
         };

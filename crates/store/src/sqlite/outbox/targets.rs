@@ -118,14 +118,14 @@ impl Session {
 
     /// The target of a number, for a command that needs its state.
     pub(super) fn target(&mut self, number: i64) -> Result<Target, Fault> {
-        if let Some(seen) = self.targets_seen.iter().find(|target| target.number == number) {
+        if let Some(seen) = self.seen.targets.iter().find(|target| target.number == number) {
             return Ok(seen.clone());
         }
         let target = match find_by_number(&self.connection, number)? {
             Some(target) => target.map_err(|damage| damaged(&damage))?,
             None => return Err(damaged(&damage("target_no", "stands for no target"))),
         };
-        self.targets_seen.push(target.clone());
+        self.seen.targets.push(target.clone());
         Ok(target)
     }
 
@@ -141,8 +141,8 @@ impl Session {
     /// Writes the state of a target.
     pub(super) fn keep_target(&mut self, target: &Target) -> Result<(), Fault> {
         update(&self.connection, target)?;
-        self.targets_seen.retain(|seen| seen.number != target.number);
-        self.targets_seen.push(target.clone());
+        self.seen.targets.retain(|seen| seen.number != target.number);
+        self.seen.targets.push(target.clone());
         Ok(())
     }
 }

@@ -3,10 +3,10 @@
 use counterfoil_core::delivery::{ALL_STATES, ErrorClass, State, TargetName};
 use counterfoil_core::identity::{OperationKey, Tenant};
 use counterfoil_core::time::Timestamp;
-use counterfoil_store::StoreError;
 use counterfoil_store::outbox::{
     DeliveryQuery, Happened, OutboxStats, TargetAction, TargetView, Which,
 };
+use counterfoil_store::{StoreError, UnderWay};
 
 use super::super::calls::{TestCall, call};
 use super::{
@@ -223,7 +223,7 @@ pub async fn a_closed_outbox_takes_nothing<F: OutboxFactory>() {
     assert_eq!(outbox.begin_send(vec![super::begin(&item)]).await, Err(StoreError::Closed));
     let told = super::report(&item, counterfoil_store::outbox::Happened::HandedBack);
     assert_eq!(outbox.report(vec![told]).await, Err(StoreError::Closed));
-    assert_eq!(outbox.take_back_lapsed(1).await, Err(StoreError::Closed));
+    assert_eq!(outbox.take_back_lapsed(UnderWay::default(), 1).await, Err(StoreError::Closed));
     assert_eq!(outbox.match_targets(Vec::new(), 1).await, Err(StoreError::Closed));
     let cancel = order(vec![Which::Key(key)], CANCEL);
     assert_eq!(outbox.direct(cancel).await, Err(StoreError::Closed));

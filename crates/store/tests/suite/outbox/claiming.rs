@@ -6,6 +6,7 @@ use std::time::Duration;
 use counterfoil_core::delivery::{Alarm, Contract, Lease, State, Terms, Work};
 use counterfoil_core::identity::OperationKey;
 use counterfoil_core::operation;
+use counterfoil_store::UnderWay;
 use counterfoil_store::outbox::{BeginSend, Begun, Claim, Happened, Reported, TargetAction};
 
 use super::super::calls::{BOOT, call};
@@ -250,11 +251,23 @@ pub async fn lapsed_items_of_every_target_are_taken_back<F: OutboxFactory>() {
         let claimed = desk.claim_as(Claim { target: name(target), ..claim(1) }).await;
         keys.push(claimed.items[0].delivery.key);
     }
-    assert_eq!(desk.outbox.take_back_lapsed(10).await, Ok(0));
+    assert_eq!(
+        desk.outbox.take_back_lapsed(UnderWay::default(), 10).await.map(|it| it.len()),
+        Ok(0)
+    );
     desk.pass(LEASE);
-    assert_eq!(desk.outbox.take_back_lapsed(2).await, Ok(2));
-    assert_eq!(desk.outbox.take_back_lapsed(2).await, Ok(1));
-    assert_eq!(desk.outbox.take_back_lapsed(2).await, Ok(0));
+    assert_eq!(
+        desk.outbox.take_back_lapsed(UnderWay::default(), 2).await.map(|it| it.len()),
+        Ok(2)
+    );
+    assert_eq!(
+        desk.outbox.take_back_lapsed(UnderWay::default(), 2).await.map(|it| it.len()),
+        Ok(1)
+    );
+    assert_eq!(
+        desk.outbox.take_back_lapsed(UnderWay::default(), 2).await.map(|it| it.len()),
+        Ok(0)
+    );
     for key in keys {
         let item = desk.item(key).await;
         assert_eq!((item.state, item.lease), (State::Queued, None));

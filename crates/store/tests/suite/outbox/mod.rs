@@ -20,11 +20,11 @@ use counterfoil_core::identity::{BootId, OperationKey};
 use counterfoil_core::operation;
 use counterfoil_core::record::{Record, StoredResult};
 use counterfoil_core::time::Timestamp;
-use counterfoil_store::Outbox;
 use counterfoil_store::outbox::{
     Acceptance, Accepted, Action, BeginSend, Begun, Claim, Claimed, ClaimedItem, DeliveryView,
     Directed, Happened, Order, Report, Reported, RevokeOrder, TargetAction, TargetOrder, Which,
 };
+use counterfoil_store::{Outbox, UnderWay};
 
 use super::calls::{BOOT, TestCall, call};
 use super::clock::START_MS;
@@ -235,7 +235,14 @@ pub fn acceptance(call: &TestCall, target: &str, terms: Terms) -> Acceptance {
 }
 
 pub fn claim(max_count: usize) -> Claim {
-    Claim { target: name(DESK), boot: BOOT, lease: LEASE, max_count, probe: false }
+    Claim {
+        target: name(DESK),
+        boot: BOOT,
+        lease: LEASE,
+        max_count,
+        probe: false,
+        under_way: UnderWay::default(),
+    }
 }
 
 pub fn begin(item: &ClaimedItem) -> BeginSend {

@@ -7,7 +7,7 @@ use counterfoil_core::identity::OperationKey;
 use counterfoil_core::operation::{self, Verdict};
 use counterfoil_core::record::Resolution;
 use counterfoil_store::outbox::{Action, Directed, Happened, Which};
-use counterfoil_store::{Resolve, Resolved};
+use counterfoil_store::{Resolve, Resolved, UnderWay};
 
 use super::super::calls::{TestCall, call};
 use super::{
@@ -321,7 +321,7 @@ pub async fn what_was_withdrawn_while_a_worker_had_it_is_refused<F: OutboxFactor
     let item = desk.one().await;
     assert!(matches!(desk.order(key, CANCEL).await, Directed::Illegal(_)));
     desk.pass(LEASE + Duration::from_secs(1));
-    desk.outbox.take_back_lapsed(1).await.expect("the ledger works");
+    desk.outbox.take_back_lapsed(UnderWay::default(), 1).await.expect("the ledger works");
     assert!(matches!(desk.order(key, CANCEL).await, Directed::Done(_)));
     assert_eq!(desk.begin(&item).await, counterfoil_store::outbox::Begun::NotHeld);
     desk.check(key, State::Cancelled, operation::State::NotApplied).await;

@@ -10,7 +10,7 @@ use counterfoil_core::limits::MAX_RESULT_BYTES;
 use counterfoil_core::operation::{self, Verdict};
 use counterfoil_core::record::{Resolution, StoredResult};
 use counterfoil_store::outbox::{Begun, Claim, ClaimedItem, Directed, Happened, Reported};
-use counterfoil_store::{Resolve, Resolved};
+use counterfoil_store::{Resolve, Resolved, UnderWay};
 
 use super::super::calls::call;
 use super::{
@@ -213,7 +213,7 @@ pub async fn a_pause_that_was_asked_for_is_kept<F: OutboxFactory>() {
 async fn lost<F: OutboxFactory>(desk: &Desk<F>) -> (ClaimedItem, ClaimedItem) {
     let lost = desk.sending().await;
     desk.pass(LEASE);
-    desk.outbox.take_back_lapsed(10).await.expect("the ledger works");
+    desk.outbox.take_back_lapsed(UnderWay::default(), 10).await.expect("the ledger works");
     desk.pass(secs(1));
     let mut claimed = desk.claim_as(Claim { boot: OTHER_BOOT, ..claim(1) }).await;
     (lost, claimed.items.remove(0))
@@ -319,6 +319,42 @@ pub async fn a_late_answer_against_a_settled_operation_is_told<F: OutboxFactory>
     assert_eq!(view.delivery.external_id.as_deref(), Some("T-1"));
     let kinds = desk.bench.kinds(key).await;
     assert_eq!(kinds.last().map(String::as_str), Some("late_contradiction"));
+}
+
+pub async fn a_late_contradiction_has_one_way_out<F: OutboxFactory>() {
+    // Promise: what was settled as not applied is settled as applied by an operator who takes the
+    // target's later word, on record; without such a word, or the other way round, nothing changes.
+    let desk = Desk::<F>::new();
+    let key = desk.fresh("op-1", Contract::Never).await;
+    let item = desk.sending().await;
+    desk.pass(LEASE);
+    desk.claim(1).await;
+    let say = |verdict| Resolve {
+        tenant: call("op-1").tenant(),
+        operation_id: call("op-1").operation_id(),
+        verdict,
+        who: "olga".into(),
+        reason: "looked again".into(),
+        proof: Some("searched for it".into()),
+    };
+    let settled = desk.outbox.resolve(say(Verdict::NotApplied)).await;
+    assert!(matches!(settled, Ok(Resolved::Done(_))), "{settled:?}");
+    for verdict in [Verdict::Applied, Verdict::NotApplied] {
+        let refused = desk.outbox.resolve(say(verdict)).await;
+        assert!(matches!(refused, Ok(Resolved::Illegal(_))), "{refused:?}");
+    }
+    desk.report(&item, Happened::Sent(applied())).await;
+    let refused = desk.outbox.resolve(say(Verdict::NotApplied)).await;
+    assert!(matches!(refused, Ok(Resolved::Illegal(_))), "{refused:?}");
+    let corrected = desk.outbox.resolve(say(Verdict::Applied)).await;
+    assert!(matches!(corrected, Ok(Resolved::Done(_))), "{corrected:?}");
+    desk.check(key, State::Delivered, operation::State::Applied).await;
+    let view = desk.view(key).await;
+    assert!(!view.delivery.late_contradiction);
+    assert_eq!(view.delivery.external_id.as_deref(), Some("T-1"));
+    assert!(view.record.result.expect("kept").as_json().contains("looked again"));
+    let kinds = desk.bench.kinds(key).await;
+    assert_eq!(kinds.last().map(String::as_str), Some("corrected_applied"));
 }
 
 pub async fn a_report_sent_again_changes_nothing<F: OutboxFactory>() {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use counterfoil_core::delivery::{Alarm, ErrorClass, LookupEnd, State, Work};
 use counterfoil_core::operation;
+use counterfoil_store::UnderWay;
 use counterfoil_store::outbox::Directed;
 
 use super::{
@@ -60,9 +61,10 @@ pub async fn absence_proves_from_its_time_on<F: OutboxFactory>() {
     let early = LookupEnd::Absent { begun_at: at(secs(5) + HOUR - MS) };
     assert_eq!(desk.search(early).await.state, Some(State::Queued));
     assert_eq!(desk.item(key).await.unknown_count, 1);
+    desk.pass(MS);
     assert_eq!(desk.search_in_vain().await.state, Some(State::Queued));
     let item = desk.item(key).await;
-    assert_eq!((item.unknown_count, item.next_attempt_at), (0, Some(proves_from)));
+    assert_eq!((item.unknown_count, item.next_attempt_at), (0, Some(proves_from.plus(MS))));
     let item = desk.one().await;
     assert_eq!(item.work, Work::Send);
     assert_eq!(desk.bench.kinds(key).await.last().map(String::as_str), Some("proved_absent"));
@@ -75,7 +77,7 @@ pub async fn a_lost_worker_may_write_until_its_lease_ends<F: OutboxFactory>() {
     let key = desk.fresh("op-1", LOOKUP).await;
     desk.sending().await;
     desk.pass(LEASE);
-    desk.outbox.take_back_lapsed(1).await.expect("the ledger works");
+    desk.outbox.take_back_lapsed(UnderWay::default(), 1).await.expect("the ledger works");
     desk.pass(HOUR - MS);
     desk.search_in_vain().await;
     assert_eq!(desk.item(key).await.next_attempt_at, Some(at(LEASE + HOUR)));

@@ -2,8 +2,8 @@
 
 use counterfoil_core::delivery::{Contract, LookupEnd, SendEnd};
 use counterfoil_core::operation::Verdict;
-use counterfoil_store::Resolve;
 use counterfoil_store::outbox::{Action, Happened, Which};
+use counterfoil_store::{Resolve, UnderWay};
 
 use super::super::calls::{call, caller};
 use super::{
@@ -82,7 +82,7 @@ async fn do_one<F: OutboxFactory>(desk: &Desk<F>, does: Does) {
 
 async fn lose<F: OutboxFactory>(desk: &Desk<F>) {
     desk.pass(LEASE);
-    desk.outbox.take_back_lapsed(9).await.expect("works");
+    desk.outbox.take_back_lapsed(UnderWay::default(), 9).await.expect("works");
 }
 
 /// Way, contract, and the kinds after `accepted`.
@@ -202,7 +202,7 @@ pub async fn an_event_says_who_and_why<F: OutboxFactory>() {
         [
             ("accepted", "alice", None),
             ("attempt_started", "alice", None),
-            ("dead_letter", "alice", Some("refused")),
+            ("dead_letter", "alice", Some("rejected: refused")),
             ("redriven", "olga", Some("seen")),
         ]
     );
