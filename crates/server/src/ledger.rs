@@ -75,9 +75,24 @@ impl LedgerError {
 pub async fn open_engine(settings: &Settings) -> Result<Arc<Engine>, LedgerError> {
     match settings.store {
         StoreKind::Memory => in_memory(settings).await,
-        StoreKind::Sqlite => on_disk(settings).await,
+        StoreKind::Sqlite => on_disk(settings, None).await,
     }
 }
+
+/// The same for a process that stands beside one server of one client: it keeps fewer pages in
+/// memory.
+///
+/// # Errors
+/// As [`open_engine`].
+pub async fn open_small(settings: &Settings) -> Result<Arc<Engine>, LedgerError> {
+    match settings.store {
+        StoreKind::Memory => in_memory(settings).await,
+        StoreKind::Sqlite => on_disk(settings, Some(SMALL_CACHE_KIB)).await,
+    }
+}
+
+/// One call at a time touches a dozen pages, of 4 KiB each.
+const SMALL_CACHE_KIB: u32 = 2048;
 
 async fn in_memory(settings: &Settings) -> Result<Arc<Engine>, LedgerError> {
     let name = BackendId::parse("memory").expect("`memory` is a name");
@@ -85,23 +100,24 @@ async fn in_memory(settings: &Settings) -> Result<Arc<Engine>, LedgerError> {
     options.tables = issue_effect::tables();
     let store = MemoryStore::new(&options).map_err(|why| LedgerError::Store(why.into()))?;
     let keys = keys::ephemeral()?;
-    let engine = Engine::open_with_outbox(Arc::new(store), keys, settings.lifetimes);
+    let engine = Engine::open_whole(Arc::new(store), keys, settings.lifetimes);
     Ok(Arc::new(engine.await.map_err(LedgerError::Store)?))
 }
 
-async fn on_disk(settings: &Settings) -> Result<Arc<Engine>, LedgerError> {
+async fn on_disk(settings: &Settings, cache_kib: Option<u32>) -> Result<Arc<Engine>, LedgerError> {
     let dir = DataDir::prepare(settings.data_dir()?, settings.filesystem_override)?;
     let at_start = |error| LedgerError::at_start(error, &dir);
     let mut options = SqliteOptions::new(dir.ledger());
     options.backend_id.clone_from(&settings.backend_id);
     options.lock_wait = settings.lock_wait;
+    options.writer_cache_kib = cache_kib.unwrap_or(options.writer_cache_kib);
     options.tables = issue_effect::tables();
     // Opening blocks for some milliseconds, longer while another process holds the file's lock.
     let opened = tokio::task::spawn_blocking(move || SqliteStore::open(&options));
     let store = Arc::new(opened.await.map_err(|_| LedgerError::Stopped)?.map_err(at_start)?);
     let info = store.info().await.map_err(at_start)?;
     let ring = keys::load_or_generate(&dir.keys(), settings.active_key, &info)?;
-    let engine = Engine::open_with_outbox(store, ring, settings.lifetimes);
+    let engine = Engine::open_whole(store, ring, settings.lifetimes);
     let engine = engine.await.map_err(at_start)?;
     Ok(Arc::new(engine))
 }

@@ -20,3 +20,4 @@ pub mod tokens;
 pub mod tools;
 pub mod wire;
 pub mod worker;
+pub mod wrap;

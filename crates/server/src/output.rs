@@ -32,6 +32,13 @@ pub fn note(text: impl Display) {
     raw_note(format_args!("{}", printable(&text.to_string())));
 }
 
+/// Asks a person something on stderr; the answer stands on the same line.
+pub fn ask(question: impl Display) {
+    let mut stderr = io::stderr().lock();
+    let _ = write!(stderr, "{}", printable(&question.to_string()));
+    let _ = stderr.flush();
+}
+
 fn raw_note(text: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }

@@ -90,10 +90,15 @@ fn whatever_becomes_of_the_reply_the_write_is_sent_once() {
     let html = "content-type: text/html\r\n";
     let moved = format!("location: {real}\r\n");
     let events = say("200 OK", "content-type: text/event-stream\r\n", "id: 7\nretry: 1\ndata:\n\n");
+    // A gateway that speaks JSON-RPC: it failed, and the server may not have.
+    let error = json!({"jsonrpc": "2.0", "id": 1, "error": {"code": -32603, "message": "down"}});
+    let failed = say_json("502 Bad", "", &error);
     let cases: Vec<(&str, Act, i32, usize, &[&str])> = vec![
         ("reply-lost", Act::LoseReply, 0, 1, &[LEARNED]),
         ("reply-cut", Act::LoseHalf, 0, 1, &[LEARNED]),
         ("committed-then-502", Act::PassAndSay(say("502 Bad", html, "")), 0, 1, &["HTTP 502"]),
+        ("committed-then-error", Act::PassAndSay(failed.clone()), 0, 1, &["HTTP 502"]),
+        ("error", Act::Say(failed), 3, 0, &[UNKNOWN, "HTTP 502"]),
         ("committed-then-event", Act::PassAndSay(events.clone()), 0, 1, &[LEARNED]),
         ("swallowed", Act::Swallow, 3, 0, &[UNKNOWN, "cannot do it twice"]),
         ("events-end", Act::Say(events), 3, 0, &[UNKNOWN]),

@@ -145,3 +145,21 @@ fn the_version_has_a_short_and_a_long_form() {
     assert!(long.contains("2025-06-18, 2025-11-25, 2026-07-28"), "{long}");
     assert!(long.contains("rustc 1."), "{long}");
 }
+
+#[test]
+fn mistakes_about_wrapped_servers_are_told_too() {
+    // Promise: the table [wrap] is checked before a client starts a server by it.
+    let bench = Bench::new();
+    let file = bench.data("").with_file_name("given.toml");
+    let path = file.to_str().expect("UTF-8");
+    fs::write(&file, "[wrap]\nname = \"memory\"\n[wrap.tools.a]\neffect = \"read\"\n")
+        .expect("written");
+    bench.run(&["config", "check", "--config", path]).done();
+    fs::write(&file, "drian = 1\n[wrap]\nmissing_id = \"no\"\n").expect("written");
+    let refused = bench.run(&["config", "check", "--config", path]).failed(2);
+    for words in
+        ["2 settings cannot be used", "given.toml:1:1: drian", "given.toml:3:14: wrap.missing_id"]
+    {
+        assert!(refused.stderr.contains(words), "{words}: {}", refused.stderr);
+    }
+}

@@ -132,3 +132,17 @@ fn the_readmes_connector_can_be_used_as_it_stands() {
         assert!(shown.contains(words), "{words}\n{shown}");
     }
 }
+
+#[test]
+fn several_files_are_checked_as_one_configuration() {
+    // Promise: a shell's pattern works, every file is read, and what they claim twice is told.
+    let bench = Bench::new();
+    let files = ["roundup", "github-issues", "slack-webhook"].map(shipped);
+    let [roundup, github, slack] = files.each_ref().map(String::as_str);
+    let all = bench.run(&["connector", "check", roundup, github, slack]).done();
+    assert_eq!(all.stdout, "3 connectors can be used\n");
+    let twice = bench.run(&["connector", "check", roundup, github, roundup]).failed(2);
+    assert!(twice.stderr.contains("roundup.toml"), "{twice:?}");
+    let absent = bench.run(&["connector", "check", roundup, "/nowhere.toml"]).failed(2);
+    assert!(absent.stderr.contains("/nowhere.toml"), "{absent:?}");
+}

@@ -83,7 +83,7 @@ fn a_list_holds_what_was_asked_for() {
         (&["--older-than", "30m"], &["dead-forgotten"]),
         (&["--older-than", "30m", "--class", "rejected"], &[]),
         (&["--tenant", "far"], &[]),
-        (&["--target", "nowhere"], &[]),
+        (&["--target", "leased", "--state", "queued"], &[]),
     ];
     for (filters, expected) in cases {
         let listed = list(&[filters, &["--json"][..]].concat());
@@ -93,7 +93,7 @@ fn a_list_holds_what_was_asked_for() {
         found.sort_unstable();
         assert_eq!(found, *expected, "{filters:?}");
     }
-    let none = list(&["--target", "nowhere"]);
+    let none = list(&["--target", "leased", "--state", "queued"]);
     assert_eq!(none.stdout, "");
     assert!(none.stderr.contains("has no such delivery"), "{}", none.stderr);
 }
@@ -445,4 +445,19 @@ fn an_operation_that_is_delivered_later_is_shown_and_settled() {
     );
     let absent = bench.run(&["audit", "show", "nowhere"]).failed(1);
     assert!(absent.stderr.contains("It proves nothing"), "{}", absent.stderr);
+}
+
+#[test]
+fn a_target_that_is_not_there_is_told_with_those_that_are() {
+    // Promise: a name that was typed wrong is not taken for a target without deliveries.
+    let bench = Bench::new();
+    every_state(&bench.data(""));
+    let order = ["delivery", "redrive", "--target", "desk", "--reason", "x", "--dry-run"];
+    for arguments in [&["delivery", "list", "--target", "desk"][..], &order] {
+        let refused = bench.run(arguments).failed(1);
+        for words in ["has no target `desk`", "dead-unknown, delivered"] {
+            assert!(refused.stderr.contains(words), "{words}: {refused:?}");
+        }
+    }
+    bench.run(&["delivery", "list", "--target", "delivered"]).done();
 }

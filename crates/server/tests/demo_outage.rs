@@ -37,7 +37,7 @@ fn ten_tickets_arrive_once_each_through_an_outage_and_a_killed_worker() {
     // One in vain for the breaker's five, one killed, six that the desk answered wrongly.
     let attempts = report["attempts"].as_u64().expect("a number");
     assert!(attempts >= 10 + 7, "{attempts} attempts\n{told}");
-    for words in ["connect: ", "is dead", "10 tickets, 0 doubles", "ten tickets, each once"] {
+    for words in ["\"connect\"", "is dead", "10 tickets, 0 doubles", "ten tickets, each once"] {
         assert!(told.contains(words), "{words}\n{told}");
     }
 

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{UsageError, ledger};
 use crate::cli::exit::Exit;
 use crate::config::{ConfigError, Environment, Flags, LocationArgs, Settings, StoreKind};
-use crate::connector::{Connector, Connectors, FrozenCall, FrozenRequest, read_file};
+use crate::connector::{Connector, Connectors, FrozenCall, FrozenRequest, read_files};
 use crate::data_dir::DataDir;
 use crate::keys;
 use crate::output::{self, printable};
@@ -40,12 +40,14 @@ enum ConnectorCommand {
 #[command(after_long_help = "\
 Examples:
   counterfoil connector check
-  counterfoil connector check connectors/roundup.toml
+  counterfoil connector check connectors/*.toml
 
 Exits with 2 if a connector cannot be used.")]
 struct CheckArgs {
-    /// A file or directory of connectors [default: all of the configuration]
-    file: Option<PathBuf>,
+    /// Files or directories of connectors, checked as one configuration [default: all of the
+    /// configuration]
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
     /// Tell the outcome as JSON on stdout, and nothing on stderr
     #[arg(long)]
     json: bool,
@@ -110,18 +112,18 @@ pub(super) async fn run(args: ConnectorArgs, env: &Environment) -> anyhow::Resul
 }
 
 fn read(
-    file: Option<&PathBuf>,
+    files: &[PathBuf],
     location: &LocationArgs,
     env: &Environment,
 ) -> Result<Connectors, ConfigError> {
-    match file {
-        Some(file) => read_file(file),
-        None => Settings::load_with_connectors(&Flags::from(location), env).map(|(_, it)| it),
+    match files {
+        [] => Settings::load_with_connectors(&Flags::from(location), env).map(|(_, it)| it),
+        files => read_files(files),
     }
 }
 
 fn check(args: &CheckArgs, env: &Environment) -> anyhow::Result<Exit> {
-    let read = read(args.file.as_ref(), &args.location, env);
+    let read = read(&args.files, &args.location, env);
     if !args.json {
         let connectors = read?;
         output::data(match connectors.len() {
@@ -140,7 +142,7 @@ fn check(args: &CheckArgs, env: &Environment) -> anyhow::Result<Exit> {
 }
 
 fn list(args: &ListArgs, env: &Environment) -> anyhow::Result<Exit> {
-    let connectors = read(None, &args.location, env)?;
+    let connectors = read(&[], &args.location, env)?;
     if args.json {
         output::json(&connectors.iter().map(as_json).collect::<Vec<_>>())?;
         return Ok(Exit::Done);
@@ -184,7 +186,7 @@ struct Naming {
 
 async fn test(args: &TestArgs, env: &Environment) -> anyhow::Result<Exit> {
     let settings = Settings::load(&Flags::from(&args.location), env)?;
-    let connectors = read(args.file.as_ref(), &args.location, env)?;
+    let connectors = read(args.file.as_slice(), &args.location, env)?;
     let connector = connectors.get(&args.name).ok_or_else(|| unknown(args, &connectors))?;
     let arguments = json::parse(args.args.as_bytes(), &JsonLimits::default())
         .map_err(|error| UsageError(format!("--args is no JSON: {error}")))?;

@@ -9,19 +9,23 @@ use crate::cli::exit::Exit;
 use crate::demo;
 use crate::demo::desk::{self, DeskArgs};
 use crate::demo::outage;
+use crate::demo::wrap;
+use crate::demo::wrap::notes::{self, NotesArgs};
 use crate::output;
 
 /// See a reply vanish after its commit, and the record answer
 ///
 /// Starts a real server in a process of its own, calls its tool as a client, lets the server die
 /// after the commit and before the reply, and recovers the stored result from the ledger. Tells on
-/// stderr what happens and prints the facts as JSON on stdout.
+/// stderr what happens and prints the facts as JSON on stdout. `demo outage` shows deliveries to a
+/// service that is down, and `demo desk` is such a service, to try a connector against.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   counterfoil demo
   counterfoil demo --output-dir ./what-happened --json
   counterfoil demo outage
+  counterfoil demo wrap
   counterfoil demo desk --address 127.0.0.1:9000")]
 #[command(args_conflicts_with_subcommands = true)]
 pub(super) struct DemoArgs {
@@ -66,10 +70,28 @@ struct OutageArgs {
     output: OutputArgs,
 }
 
+/// See a server that knows nothing of us die in mid-call, and its result come back
+///
+/// Puts `counterfoil wrap` in front of a small server of notes in a process of its own. The server
+/// writes a note and dies before it answers; the guard sends nothing again, looks with the server's
+/// own search, and gives the result to the caller that asks again. Tells on stderr what happens and
+/// prints the facts as JSON on stdout.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  counterfoil demo wrap
+  counterfoil demo wrap --output-dir ./what-happened --json")]
+struct WrapDemoArgs {
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
 #[derive(Debug, Subcommand)]
 enum Part {
     Outage(OutageArgs),
+    Wrap(WrapDemoArgs),
     Desk(DeskArgs),
+    Notes(NotesArgs),
 }
 
 /// Runs the demo.
@@ -88,7 +110,12 @@ pub(super) async fn run(args: DemoArgs) -> anyhow::Result<Exit> {
             output::json(&seen.report)?;
             ensure!(seen.broken.is_empty(), "a promise was broken: {}", seen.broken.join("; "));
         }
+        Some(Part::Wrap(WrapDemoArgs { output })) => {
+            let quiet = output.json;
+            output::json(&wrap::run(&output.directory()?, quiet).await?)?;
+        }
         Some(Part::Desk(args)) => desk::run(&args).await?,
+        Some(Part::Notes(args)) => notes::run(&args).await?,
     }
     Ok(Exit::Done)
 }

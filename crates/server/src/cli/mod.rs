@@ -9,6 +9,7 @@ mod delivery;
 mod demo;
 pub mod exit;
 mod fingerprint;
+mod init;
 mod key;
 mod ledger;
 mod operation;
@@ -22,6 +23,7 @@ mod token;
 mod version;
 mod who;
 mod worker;
+mod wrap;
 
 use std::ffi::OsString;
 
@@ -63,6 +65,7 @@ enum Command {
     // Boxed: it has every setting.
     Serve(Box<serve::ServeArgs>),
     Worker(worker::WorkerArgs),
+    Wrap(Box<wrap::WrapArgs>),
     Call(call::CallArgs),
     Operation(operation::OperationArgs),
     Delivery(delivery::DeliveryArgs),
@@ -76,10 +79,13 @@ enum Command {
     Fingerprint(fingerprint::FingerprintArgs),
     Config(config::ConfigArgs),
     Connector(connector::ConnectorArgs),
+    Init(init::InitArgs),
     Completions(completions::CompletionsArgs),
     Demo(demo::DemoArgs),
     #[command(hide = true)]
     DemoChild(DemoChildArgs),
+    #[command(hide = true)]
+    WrapReaper(wrap::ReaperArgs),
 }
 
 /// Bad input that only the command itself can recognise.
@@ -124,12 +130,18 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
     let env = Environment::of_process();
     let variable = env.get(LOG_VARIABLE).map(|filter| filter.to_string_lossy().into_owned());
     logging::init(cli.log.or(variable).as_deref())?;
+    // These have a runtime of their own, or none.
+    let command = match cli.command {
+        Command::Wrap(args) => return wrap::run(*args, &env),
+        Command::WrapReaper(args) => return wrap::run_reaper(&args),
+        command => command,
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("the process cannot start its threads")?;
     let ended = runtime.block_on(async {
-        match cli.command {
+        match command {
             Command::Serve(args) => Box::pin(serve::run(*args, &env)).await,
             Command::Worker(args) => Box::pin(worker::run(&args, &env)).await,
             Command::Operation(args) => Box::pin(operation::run(args, &env)).await,
@@ -147,7 +159,9 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
             Command::Fingerprint(args) => fingerprint::run(&args),
             Command::Completions(args) => completions::run(&args),
             Command::Config(args) => config::run(&args, &env),
+            Command::Init(args) => init::run(&args),
             Command::Connector(args) => Box::pin(connector::run(args, &env)).await,
+            Command::Wrap(_) | Command::WrapReaper(_) => unreachable!("run above"),
         }
     });
     // A read of stdin that nobody will answer must not hold the process.

@@ -11,10 +11,10 @@ use counterfoil_core::observation::Snapshot;
 use counterfoil_core::operation::{IllegalTransition, Phase, State, Verdict};
 use counterfoil_core::record::{Nature, Record, Resolution};
 use counterfoil_store::outbox::{DeliveryView, Outbox, Which as WhichDelivery};
-use counterfoil_store::{Resolve, Resolved, Store};
+use counterfoil_store::{Resolve, Resolved, Store, StoreError};
 use serde_json::json;
 
-use super::ticket::ticket_id;
+use super::ticket::{key_of, ticket_id};
 use super::{ledger, who};
 use crate::cli::exit::Exit;
 use crate::config::{Environment, Flags, LocationArgs, Settings};
@@ -63,8 +63,10 @@ struct ShowArgs {
 ///
 /// First look whether the effect is there: nothing here looks for you. An unfinished operation can
 /// be resolved once its owner's lease (30 s) has ended; of one that is delivered later, the dead
-/// letter and what is in doubt. Who, why and the proof stay in the audit trail. The operation is never run again; --not-applied without --proof, while a
-/// sender may still be alive, does not tell the caller to try again.
+/// letter and what is in doubt, and, as --applied, what was settled as not applied and of which the
+/// target said later that it did it. Who, why and the proof stay in the audit trail. The operation is
+/// never run again; --not-applied without --proof, while a sender may still be alive, does not tell
+/// the caller to try again.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("verdict").required(true).args(["applied", "not_applied"]))]
 #[command(after_long_help = "\
@@ -103,12 +105,27 @@ struct ResolveArgs {
 
 #[derive(Debug, Args)]
 struct Which {
-    /// The operation's ID
+    /// The operation's ID, or its ticket's (tkt_…)
     #[arg(value_name = "ID", value_parser = OperationId::parse)]
     id: OperationId,
     /// The space of its ID; over stdio it is `local`
     #[arg(long, value_name = "TENANT", value_parser = Tenant::parse, default_value = "local")]
     tenant: Tenant,
+}
+
+impl Which {
+    /// The operation of a ticket, if this is a ticket's ID.
+    async fn of_ticket(&self, store: &dyn Outbox) -> Result<Self, StoreError> {
+        let Self { id, tenant } = self;
+        let found = match key_of(id.as_str()) {
+            Some(key) => store.delivery(WhichDelivery::Key(key)).await?,
+            None => None,
+        };
+        let record = found.map(|view| view.record);
+        let id = record.as_ref().map_or(id, |record| &record.operation_id).clone();
+        let tenant = record.as_ref().map_or(tenant, |record| &record.tenant).clone();
+        Ok(Self { id, tenant })
+    }
 }
 
 /// Runs the verb.
@@ -136,7 +153,7 @@ pub(super) async fn run(args: OperationArgs, env: &Environment) -> anyhow::Resul
 }
 
 async fn show(store: &dyn Outbox, args: &ShowArgs) -> anyhow::Result<Exit> {
-    let Which { id, tenant } = &args.which;
+    let Which { id, tenant } = &args.which.of_ticket(store).await?;
     let snapshot = store.look_up(tenant, id).await?;
     let Snapshot::Found { record, .. } = &snapshot else {
         let quarantined = snapshot == Snapshot::Quarantined;
@@ -173,7 +190,7 @@ async fn show(store: &dyn Outbox, args: &ShowArgs) -> anyhow::Result<Exit> {
 }
 
 async fn resolve(store: &dyn Outbox, args: &ResolveArgs, who: String) -> anyhow::Result<Exit> {
-    let Which { id, tenant } = &args.which;
+    let Which { id, tenant } = &args.which.of_ticket(store).await?;
     let verdict = if args.applied { Verdict::Applied } else { Verdict::NotApplied };
     let resolved = store
         .resolve(Resolve {

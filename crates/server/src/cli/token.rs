@@ -142,7 +142,15 @@ fn create(args: CreateArgs, env: &Environment) -> anyhow::Result<Exit> {
 
 fn list(args: &ListArgs, env: &Environment) -> anyhow::Result<Exit> {
     let settings = Settings::load(&Flags::from(&args.location), env)?;
-    let entries = tokens::list(&settings.tokens_file()?)?;
+    let file = settings.tokens_file()?;
+    let entries = tokens::list(&file)?;
+    if !file.exists() {
+        output::note(format_args!(
+            "there is no {}, so no token was ever made there; check --data-dir, or make one with \
+             `counterfoil token create --principal NAME`",
+            file.display()
+        ));
+    }
     let now = SystemClock.wall();
     if args.json {
         let entry = |entry: &TokenEntry| {

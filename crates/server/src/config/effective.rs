@@ -11,6 +11,7 @@ use super::{
 };
 use crate::connector::Connectors;
 use crate::mounts::OnlyThisHost;
+use crate::wrap::settings::WrapSettings;
 
 /// Settings with the source of each value.
 #[derive(Debug, Clone)]
@@ -88,7 +89,8 @@ impl From<&Place> for Source {
 }
 
 impl Effective {
-    /// As [`Settings::load`], with the source of each value.
+    /// As [`Settings::load`], with the source of each value; the table of wrapped servers is checked
+    /// too.
     ///
     /// # Errors
     /// As [`Settings::load`].
@@ -97,7 +99,14 @@ impl Effective {
         let strongest = |key| read.draft.given.iter().rev().find(|given| given.key == key);
         let sources = Key::ALL
             .map(|key| strongest(key).map_or(Source::Default, |given| Source::from(&given.place)));
-        let (settings, connectors) = read.settings_and_connectors(env)?;
+        let config_file = read.config_file.clone();
+        let of_wrap = config_file.map(|path| WrapSettings::problems(&path)).unwrap_or_default();
+        let good = read.settings_and_connectors(env);
+        let (settings, connectors) = match (good, of_wrap.is_empty()) {
+            (good, true) => good?,
+            (Ok(_), false) => return Err(ConfigError::new(of_wrap)),
+            (Err(others), false) => return Err(others.and(ConfigError::new(of_wrap))),
+        };
         let values = Key::ALL
             .into_iter()
             .zip(sources)

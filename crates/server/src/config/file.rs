@@ -13,6 +13,8 @@ use super::problem::{Problem, hide_secrets, probably_meant};
 
 /// The table of the connectors.
 pub(crate) const CONNECTOR_TABLE: &str = "connector";
+/// The table of wrapped servers.
+pub(crate) const WRAP_TABLE: &str = "wrap";
 /// A longer file is not a configuration.
 const LONGEST_BYTES: u64 = 1024 * 1024;
 
@@ -88,8 +90,11 @@ impl Reader<'_> {
     }
 
     fn entry(&mut self, name: &str, key_at: usize, value: &Spanned<DeValue<'_>>) {
-        // Connectors have a reader of their own: `crate::connector`.
-        if name == CONNECTOR_TABLE && matches!(value.get_ref(), DeValue::Table(_)) {
+        // Connectors and wrapped servers have readers of their own: `crate::connector`,
+        // `crate::wrap::settings`.
+        if [CONNECTOR_TABLE, WRAP_TABLE].contains(&name)
+            && matches!(value.get_ref(), DeValue::Table(_))
+        {
             return;
         }
         let known = Key::ALL.into_iter().find(|key| key.name() == name);

@@ -1,7 +1,7 @@
 //! The filters of templates that could grow a text without bound, each with a limit.
 
 use counterfoil_core::json::Value as Json;
-use minijinja::value::ValueKind;
+use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Error, ErrorKind, Value};
 
 use super::template::MAX_RENDERED_BYTES;
@@ -30,6 +30,17 @@ pub(super) fn join(list: &Value, separator: Option<&str>) -> Result<String, Erro
         }
     }
     Ok(joined)
+}
+
+/// One member of each element: `map(attribute="name")`.
+pub(super) fn map(list: &Value, options: Kwargs) -> Result<Vec<Value>, Error> {
+    let attribute: &str = options.get("attribute")?;
+    options.assert_all_used()?;
+    let member = |element: Value| {
+        let found = element.get_attr(attribute)?;
+        if found.is_undefined() { Err(Error::from(ErrorKind::UndefinedError)) } else { Ok(found) }
+    };
+    list.try_iter()?.map(member).collect()
 }
 
 /// `value` with each `from` replaced by `to`.

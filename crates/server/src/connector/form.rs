@@ -12,16 +12,16 @@ use crate::config::{Place, Problem, from_seconds, hide_secrets, nearest, parse_s
 
 /// One file's text.
 #[derive(Debug)]
-pub(super) struct SourceFile {
-    pub(super) path: PathBuf,
-    pub(super) text: String,
+pub(crate) struct SourceFile {
+    pub(crate) path: PathBuf,
+    pub(crate) text: String,
 }
 
 /// A table that is being read. What was not asked for when it is finished is a mistake.
-pub(super) struct Form<'a> {
+pub(crate) struct Form<'a> {
     file: &'a SourceFile,
     /// Its name with those of the tables around it.
-    pub(super) name: String,
+    pub(crate) name: String,
     table: &'a DeTable<'a>,
     at: usize,
     asked: RefCell<Vec<&'static str>>,
@@ -29,15 +29,15 @@ pub(super) struct Form<'a> {
 }
 
 /// One value in a table.
-pub(super) struct Field<'a> {
+pub(crate) struct Field<'a> {
     file: &'a SourceFile,
-    pub(super) name: String,
-    pub(super) value: &'a Spanned<DeValue<'a>>,
+    pub(crate) name: String,
+    pub(crate) value: &'a Spanned<DeValue<'a>>,
     problems: &'a RefCell<Vec<Problem>>,
 }
 
 impl<'a> Form<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         file: &'a SourceFile,
         name: String,
         table: &'a DeTable<'a>,
@@ -48,39 +48,39 @@ impl<'a> Form<'a> {
     }
 
     /// How many mistakes there are so far, in every table.
-    pub(super) fn problems_count(&self) -> usize {
+    pub(crate) fn problems_count(&self) -> usize {
         self.problems.borrow().len()
     }
 
     /// Where the table begins.
-    pub(super) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> Place {
         place(&self.file.path, &self.file.text, self.at)
     }
 
-    pub(super) fn file(&self) -> &'a SourceFile {
+    pub(crate) fn file(&self) -> &'a SourceFile {
         self.file
     }
 
     /// A mistake of the table as a whole.
-    pub(super) fn problem(&self, words: impl Into<String>) {
+    pub(crate) fn problem(&self, words: impl Into<String>) {
         let subject = format!("[{}]", self.name);
         self.problems.borrow_mut().push(Problem::new(self.place(), subject, words.into()));
     }
 
     /// A mistake about a key that is not there.
-    pub(super) fn missing(&self, key: &str, words: &str) {
+    pub(crate) fn missing(&self, key: &str, words: &str) {
         let subject = format!("{}.{key}", self.name);
         let words = format!("this is missing; {words}");
         self.problems.borrow_mut().push(Problem::new(self.place(), subject, words));
     }
 
-    pub(super) fn field(&self, key: &'static str) -> Option<Field<'a>> {
+    pub(crate) fn field(&self, key: &'static str) -> Option<Field<'a>> {
         self.asked.borrow_mut().push(key);
         let value = self.table.get(key)?;
         Some(self.field_of(key, value))
     }
 
-    pub(super) fn has(&self, key: &str) -> bool {
+    pub(crate) fn has(&self, key: &str) -> bool {
         self.table.contains_key(key)
     }
 
@@ -89,8 +89,13 @@ impl<'a> Form<'a> {
         Field { file: self.file, name, value, problems: self.problems }
     }
 
+    /// A table that stands inside this one, under a name of the writer's own.
+    pub(crate) fn inside(&self, name: String, table: &'a DeTable<'a>, at: usize) -> Form<'a> {
+        Form::new(self.file, name, table, at, self.problems)
+    }
+
     /// A table inside.
-    pub(super) fn table(&self, key: &'static str) -> Option<Form<'a>> {
+    pub(crate) fn table(&self, key: &'static str) -> Option<Form<'a>> {
         let field = self.field(key)?;
         match field.value.get_ref() {
             DeValue::Table(table) => Some(Form::new(
@@ -111,7 +116,7 @@ impl<'a> Form<'a> {
     }
 
     /// Tables inside, in order.
-    pub(super) fn tables(&self, key: &'static str) -> Vec<Form<'a>> {
+    pub(crate) fn tables(&self, key: &'static str) -> Vec<Form<'a>> {
         let Some(field) = self.field(key) else { return Vec::new() };
         let wrong = || {
             field.problem(format!("these are tables; begin each with [[{}]]", field.name));
@@ -128,7 +133,7 @@ impl<'a> Form<'a> {
     }
 
     /// Every member, of a table whose names are the writer's own.
-    pub(super) fn members(&self) -> Vec<(String, usize, Field<'a>)> {
+    pub(crate) fn members(&self) -> Vec<(String, usize, Field<'a>)> {
         let member = |(key, value): (&'a Spanned<_>, &'a Spanned<DeValue<'a>>)| {
             let name: &std::borrow::Cow<'a, str> = key.get_ref();
             (name.to_string(), key.span().start, self.field_of(name, value))
@@ -137,7 +142,7 @@ impl<'a> Form<'a> {
     }
 
     /// Tells of every key that nobody asked for, and how many mistakes there are now.
-    pub(super) fn finish(self) -> usize {
+    pub(crate) fn finish(self) -> usize {
         let asked = self.asked.borrow();
         for (key, value) in self.table {
             let key_name: &str = key.get_ref();
@@ -157,7 +162,7 @@ impl<'a> Form<'a> {
     }
 
     /// A value by a rule on texts.
-    pub(super) fn parsed<T>(
+    pub(crate) fn parsed<T>(
         &self,
         key: &'static str,
         rule: impl FnOnce(&str) -> Result<T, String>,
@@ -166,7 +171,7 @@ impl<'a> Form<'a> {
     }
 
     /// As [`parsed`](Self::parsed), and it must be there.
-    pub(super) fn needed<T>(
+    pub(crate) fn needed<T>(
         &self,
         key: &'static str,
         what: &str,
@@ -182,7 +187,7 @@ impl<'a> Form<'a> {
     }
 
     /// A span of time, or the default.
-    pub(super) fn span(&self, key: &'static str, standard: Duration) -> Option<Duration> {
+    pub(crate) fn span(&self, key: &'static str, standard: Duration) -> Option<Duration> {
         match self.field(key) {
             Some(field) => field.span(),
             None => Some(standard),
@@ -190,7 +195,7 @@ impl<'a> Form<'a> {
     }
 
     /// A whole number within bounds, or the default.
-    pub(super) fn count(
+    pub(crate) fn count(
         &self,
         key: &'static str,
         bounds: (i64, i64),
@@ -209,7 +214,7 @@ impl<'a> Form<'a> {
     }
 
     /// `true` or `false`; absent is `false`.
-    pub(super) fn flag(&self, key: &'static str) -> bool {
+    pub(crate) fn flag(&self, key: &'static str) -> bool {
         let Some(field) = self.field(key) else { return false };
         if let DeValue::Boolean(is) = field.value.get_ref() {
             return *is;
@@ -235,26 +240,26 @@ impl<'a> Field<'a> {
     }
 
     /// A mistake in this value.
-    pub(super) fn problem(&self, words: impl Into<String>) {
+    pub(crate) fn problem(&self, words: impl Into<String>) {
         let place = place(&self.file.path, &self.file.text, self.value.span().start);
         self.problems.borrow_mut().push(Problem::new(place, self.subject(), words.into()));
     }
 
     /// A mistake inside this value, at a byte offset of the file.
-    pub(super) fn problem_at(&self, offset: usize, words: String) {
+    pub(crate) fn problem_at(&self, offset: usize, words: String) {
         let place = place(&self.file.path, &self.file.text, offset);
         let subject = format!("[{}]", self.name);
         self.problems.borrow_mut().push(Problem::new(place, subject, words));
     }
 
     /// A mistake in this value, which may be secret.
-    pub(super) fn secret_problem(&self, words: impl Into<String>) {
+    pub(crate) fn secret_problem(&self, words: impl Into<String>) {
         let place = place(&self.file.path, &self.file.text, self.value.span().start);
         let subject = format!("{} = (hidden)", self.name);
         self.problems.borrow_mut().push(Problem::new(place, subject, words.into()));
     }
 
-    pub(super) fn text(&self) -> Option<String> {
+    pub(crate) fn text(&self) -> Option<String> {
         match self.value.get_ref() {
             DeValue::String(text) => Some(text.to_string()),
             _ => {
@@ -264,7 +269,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    pub(super) fn parsed<T>(&self, rule: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
+    pub(crate) fn parsed<T>(&self, rule: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
         match rule(&self.text()?) {
             Ok(value) => Some(value),
             Err(words) => {
@@ -275,7 +280,7 @@ impl<'a> Field<'a> {
     }
 
     /// A span of time: seconds, or text such as `10m`.
-    pub(super) fn span(&self) -> Option<Duration> {
+    pub(crate) fn span(&self) -> Option<Duration> {
         let span = match self.value.get_ref() {
             DeValue::String(text) => parse_span(text),
             DeValue::Integer(digits) => i64::from_str_radix(digits.as_str(), digits.radix())
@@ -289,7 +294,7 @@ impl<'a> Field<'a> {
     }
 
     /// A number above zero.
-    pub(super) fn positive(&self) -> Option<f64> {
+    pub(crate) fn positive(&self) -> Option<f64> {
         let number = match self.value.get_ref() {
             DeValue::Integer(digits) => {
                 i64::from_str_radix(digits.as_str(), digits.radix()).ok().map(|it| it as f64)
@@ -305,7 +310,7 @@ impl<'a> Field<'a> {
     }
 
     /// A list of texts.
-    pub(super) fn texts(&self) -> Option<Vec<String>> {
+    pub(crate) fn texts(&self) -> Option<Vec<String>> {
         let texts = self.value.get_ref().as_array().and_then(|elements| {
             let texts = elements.iter().map(|element| element.get_ref().as_str());
             texts.map(|text| text.map(str::to_owned)).collect()
@@ -317,7 +322,7 @@ impl<'a> Field<'a> {
     }
 
     /// A list of HTTP statuses, each within `allowed`.
-    pub(super) fn statuses(&self, allowed: &[u16], words: &str) -> Option<Vec<u16>> {
+    pub(crate) fn statuses(&self, allowed: &[u16], words: &str) -> Option<Vec<u16>> {
         let numbers = self.value.get_ref().as_array().and_then(|elements| {
             let number = |element: &Spanned<DeValue<'_>>| match element.get_ref() {
                 DeValue::Integer(digits) => {

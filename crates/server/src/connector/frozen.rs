@@ -14,6 +14,7 @@ use super::url::MAX_URL_BYTES;
 pub const MAX_FROZEN_BYTES: usize = 2 * 1024 * 1024;
 /// What this version writes. A later one reads it too.
 const VERSION: u32 = 1;
+const LATER: &str = "was written by a later version; use that one";
 
 /// A request, frozen.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,12 +103,16 @@ impl FrozenRequest {
         struct Version {
             v: u32,
         }
-        let version: Version =
-            serde_json::from_slice(bytes).map_err(|_| damaged("cannot be read"))?;
-        if version.v != VERSION {
-            return Err(damaged("was written by a later version; use that one"));
+        let is_later = |v| v != VERSION;
+        let read = serde_json::from_slice(bytes);
+        // Mostly it is ours, and read once. What is not may be a later version's.
+        let frozen: Self = read.map_err(|_| match serde_json::from_slice(bytes) {
+            Ok(Version { v }) if is_later(v) => damaged(LATER),
+            _ => damaged("cannot be read"),
+        })?;
+        if is_later(frozen.v) {
+            return Err(damaged(LATER));
         }
-        let frozen: Self = serde_json::from_slice(bytes).map_err(|_| damaged("cannot be read"))?;
         frozen.request.check().map_err(damaged)?;
         if let Some(lookup) = &frozen.lookup {
             lookup.request.check().map_err(damaged)?;

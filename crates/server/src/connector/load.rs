@@ -79,13 +79,21 @@ impl Connectors {
     }
 }
 
-/// Reads one file of connectors alone.
+/// Reads one file, or directory, of connectors alone.
 ///
 /// # Errors
 /// [`ConfigError`] with every mistake in it.
 pub fn read_file(path: &Path) -> Result<Connectors, ConfigError> {
+    read_files(&[path])
+}
+
+/// The same for several, as one configuration: names and tools are unique over all of them.
+///
+/// # Errors
+/// [`ConfigError`] with every mistake in them.
+pub fn read_files<P: AsRef<Path>>(paths: &[P]) -> Result<Connectors, ConfigError> {
     let mut found = Found::default();
-    found.path(path);
+    paths.iter().for_each(|path| found.path(path.as_ref()));
     let (connectors, mut problems) = found.end();
     problems.sort_by(|a, b| a.place.cmp(&b.place));
     if problems.is_empty() { Ok(connectors) } else { Err(ConfigError::new(problems)) }

@@ -4,7 +4,7 @@
 
 mod credential;
 mod filter;
-mod form;
+pub(crate) mod form;
 mod freeze;
 mod frozen;
 mod header;
@@ -23,8 +23,8 @@ mod scan;
 mod schema;
 mod search;
 mod target;
-mod template;
-mod toml_json;
+pub(crate) mod template;
+pub(crate) mod toml_json;
 mod url;
 mod vocabulary;
 
@@ -45,7 +45,7 @@ pub use credential::{
 };
 pub use freeze::FreezeError;
 pub use frozen::{DamagedRequest, FrozenCall, FrozenLookup, FrozenRequest, MAX_FROZEN_BYTES};
-pub use load::{Connectors, read_file};
+pub use load::{Connectors, read_file, read_files};
 pub use network::Network;
 pub use pointer::{MAX_EXTERNAL_ID_BYTES, Pointer, external_id};
 pub use read_credential::{Idempotency, KeyKind};

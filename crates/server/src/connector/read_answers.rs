@@ -7,8 +7,8 @@ use super::pointer::Pointer;
 use super::read_request::{RequestTemplate, search};
 use super::result::ResultTemplate;
 use super::rules::{
-    AnswerRule, BodyRule, Compare, DECLARABLE, JsonKind, LookupRules, Matching, Meaning, Pages,
-    REFUSALS, ResponseRules, Shape,
+    AnswerRule, BodyRule, Compare, DECLARABLE, JsonKind, LookupRules, Matching, Meaning, OwnAnswer,
+    Pages, REFUSALS, ResponseRules, Shape,
 };
 use super::schema::Schema;
 use super::template::Text;
@@ -170,7 +170,8 @@ fn answer(table: Form<'_>) -> Option<AnswerRule> {
     if (has_shape && shape.is_none()) || (has_header && header.is_none()) {
         return None;
     }
-    Some(AnswerRule { statuses: statuses?, shape, header, means: means? })
+    let own = OwnAnswer { shape, header };
+    Some(AnswerRule { statuses: statuses?, own, means: means? })
 }
 
 /// Why these statuses cannot mean that.
@@ -344,12 +345,39 @@ fn statuses(table: &Form<'_>) -> Option<(Matching, Option<Text>)> {
         }
     };
     let (found, absent) = (list("found"), list("absent"));
-    let (found, absent) = (found?, absent?);
+    let own = absent_answer(table);
+    let (found, absent, own) = (found?, absent?, own?);
     if found.iter().any(|status| absent.contains(status)) {
         table.problem("has a status that means both found and absent; give it to one");
         return None;
     }
-    Some((Matching::Status { found, absent }, None))
+    Some((Matching::Status { found, absent, own }, None))
+}
+
+/// `[lookup.absent_answer]`: by what the target's own word of an absence is known.
+fn absent_answer(table: &Form<'_>) -> Option<OwnAnswer> {
+    if !table.has("absent_answer") {
+        table.missing(
+            "absent_answer",
+            "a proxy answers 404 too; describe the target's own answer with at and type, with text, \
+             or with header and header_value",
+        );
+        return None;
+    }
+    let form = table.table("absent_answer")?;
+    let (has_shape, has_header) = (form.has("at") || form.has("text"), form.has("header"));
+    let (shape, header) = (shape(&form), answer_header(&form));
+    if !has_shape && !has_header {
+        form.problem("describes nothing; give at and type, text, or header and header_value");
+    }
+    form.finish();
+    if (shape.is_none() && header.is_none())
+        || (has_shape && shape.is_none())
+        || (has_header && header.is_none())
+    {
+        return None;
+    }
+    Some(OwnAnswer { shape, header })
 }
 
 fn items(table: &Form<'_>, words: &Vocabulary<'_>) -> Option<(Matching, Option<Text>)> {

@@ -56,10 +56,8 @@ pub enum BodyRule {
 pub struct AnswerRule {
     /// Its status is one of these.
     pub statuses: Vec<u16>,
-    /// And its body has this shape, if one is declared.
-    pub shape: Option<Shape>,
-    /// And it has this header with this value, if one is declared; the value without regard to case.
-    pub header: Option<(HeaderName, String)>,
+    /// And it is so, if that is declared.
+    pub own: OwnAnswer,
     /// What it means.
     pub means: Meaning,
 }
@@ -139,6 +137,29 @@ impl Shape {
     }
 }
 
+/// How a target's own answer is told from a proxy's: by its body's shape, by a header, or by both.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OwnAnswer {
+    /// Its body has this shape, if one is declared.
+    pub shape: Option<Shape>,
+    /// And it has this header with this value, if one is declared; the value without regard to case.
+    pub header: Option<(HeaderName, String)>,
+}
+
+impl OwnAnswer {
+    /// Whether an answer is so. `json` is the body as JSON, if it is that.
+    #[must_use]
+    pub fn fits(&self, headers: &http::HeaderMap, json: Option<&Value>, text: &str) -> bool {
+        let has = |(name, value): &(HeaderName, String)| {
+            headers.get_all(name).iter().any(|found| {
+                found.to_str().is_ok_and(|found| found.trim().eq_ignore_ascii_case(value))
+            })
+        };
+        self.header.as_ref().is_none_or(has)
+            && self.shape.as_ref().is_none_or(|shape| shape.fits(json, text))
+    }
+}
+
 /// A type of JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JsonKind {
@@ -194,7 +215,7 @@ pub struct LookupRules {
 }
 
 /// What a match is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Matching {
     /// Status 200 with a list, in which each element whose field fits is a match.
     Items {
@@ -211,8 +232,10 @@ pub enum Matching {
     Status {
         /// It is there.
         found: Vec<u16>,
-        /// It is not.
+        /// It is not, if the answer is the target's own.
         absent: Vec<u16>,
+        /// How the target's own answer is known from a proxy's.
+        own: OwnAnswer,
     },
 }
 
@@ -232,7 +255,9 @@ impl Matching {
                 };
                 format!("items {items:?} field {field:?} {compare:?} {next}")
             }
-            Self::Status { found, absent } => format!("status {found:?} {absent:?}"),
+            Self::Status { found, absent, own } => {
+                format!("status {found:?} {absent:?} {own:?}")
+            }
         }
     }
 }
@@ -325,15 +350,8 @@ impl ResponseRules {
         json: Option<&Value>,
         text: &str,
     ) -> Option<Meaning> {
-        let has = |(name, value): &(HeaderName, String)| {
-            headers.get_all(name).iter().any(|found| {
-                found.to_str().is_ok_and(|found| found.trim().eq_ignore_ascii_case(value))
-            })
-        };
         let fits = |rule: &&AnswerRule| {
-            rule.statuses.contains(&status)
-                && rule.header.as_ref().is_none_or(has)
-                && rule.shape.as_ref().is_none_or(|shape| shape.fits(json, text))
+            rule.statuses.contains(&status) && rule.own.fits(headers, json, text)
         };
         self.answers.iter().find(fits).map(|rule| rule.means)
     }

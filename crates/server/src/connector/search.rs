@@ -4,13 +4,13 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use counterfoil_core::delivery::LookupEnd;
+use counterfoil_core::delivery::{ErrorClass, LookupEnd};
 use counterfoil_core::json::Value;
 use counterfoil_core::time::Timestamp;
 use http::HeaderMap;
 
 use super::rules::{Compare, LookupRules, Matching, Pages};
-use super::target::{HttpTarget, body_of, is_of_origin, pause_asked_for};
+use super::target::{HttpTarget, body_of, is_of_origin, is_rate_limited, pause_asked_for};
 use super::{FrozenCall, FrozenLookup, FrozenRequest, Pointer, link};
 use crate::outbound::{Answer, Fetched};
 
@@ -44,19 +44,24 @@ impl HttpTarget {
         }
         let needs_credential = frozen.account.is_some();
         match &rules.matching {
-            Matching::Status { found, absent } => {
+            Matching::Status { found, absent, own } => {
                 let answer = match self.page(&lookup.request, needs_credential, deadline).await {
                     Ok(answer) => answer,
                     Err(end) => return end,
                 };
                 let status = answer.status.as_u16();
+                let (text, json) = body_of(&answer);
                 if absent.contains(&status) {
-                    return LookupEnd::Absent { begun_at };
+                    // So may a proxy answer, which knows nothing of the effect.
+                    return if own.fits(&answer.headers, json.as_ref(), &text) {
+                        LookupEnd::Absent { begun_at }
+                    } else {
+                        not_told(&answer)
+                    };
                 }
                 if !found.contains(&status) {
                     return not_told(&answer);
                 }
-                let (_, json) = body_of(&answer);
                 self.one(rules, json.as_ref())
             }
             Matching::Items { items, field, compare, pages } => {
@@ -209,10 +214,15 @@ fn next_link(headers: &HeaderMap) -> Result<Option<String>, LookupEnd> {
 }
 
 fn not_told(answer: &Answer) -> LookupEnd {
-    LookupEnd::Open {
-        words: format!("the search was answered with HTTP {}", answer.status.as_u16()),
-        retry_after: pause_asked_for(&answer.headers),
+    let words = format!("the search was answered with HTTP {}", answer.status.as_u16());
+    match answer.status.as_u16() {
+        401 | 407 => return LookupEnd::Barred { class: ErrorClass::Credential, words },
+        403 if !is_rate_limited(&answer.headers) => {
+            return LookupEnd::Barred { class: ErrorClass::Credential, words };
+        }
+        _ => {}
     }
+    LookupEnd::Open { words, retry_after: pause_asked_for(&answer.headers) }
 }
 
 fn open(words: &str) -> LookupEnd {

@@ -255,7 +255,7 @@ pub(super) fn pause_asked_for(headers: &HeaderMap) -> Option<Duration> {
     Some(Duration::from_secs(reset.saturating_sub(since_1970.as_secs()).max(1)))
 }
 
-fn is_rate_limited(headers: &HeaderMap) -> bool {
+pub(super) fn is_rate_limited(headers: &HeaderMap) -> bool {
     headers.contains_key("retry-after") || is_used_up(headers)
 }
 

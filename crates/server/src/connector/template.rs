@@ -33,6 +33,7 @@ static LANGUAGE: LazyLock<Environment<'static>> = LazyLock::new(|| {
     language.add_filter("first", filters::first);
     language.add_filter("last", filters::last);
     language.add_filter("join", filter::join);
+    language.add_filter("map", filter::map);
     language.add_filter("replace", filter::replace);
     language.add_filter("truncate", filter::truncate);
     language.add_filter("string", filter::string);
@@ -57,8 +58,8 @@ pub struct RenderError {
 
 /// What expressions see: the arguments as `args`, and named values beside them.
 pub struct Scope<'a> {
-    /// The arguments or the reply, by the name that templates use.
-    roots: Vec<(&'static str, &'a Value)>,
+    /// The arguments or the reply, by the name that templates use, in both forms.
+    roots: Vec<(&'static str, &'a Value, minijinja::Value)>,
     values: minijinja::Value,
 }
 
@@ -66,20 +67,31 @@ impl<'a> Scope<'a> {
     /// Values for every name that the template may use.
     #[must_use]
     pub fn new(roots: Vec<(&'static str, &'a Value)>) -> Self {
-        let values = roots.iter().map(|(name, value)| ((*name).to_owned(), to_template(value)));
-        let values = map(values);
+        let both = |(name, value): (&'static str, &'a Value)| (name, value, to_template(value));
+        Self::of(roots.into_iter().map(both).collect())
+    }
+
+    /// The same with one more value, or another for its name; those that are there are shared.
+    #[must_use]
+    pub fn with(&self, name: &'static str, value: &'a Value) -> Self {
+        let others = self.roots.iter().filter(|(known, ..)| *known != name).cloned();
+        Self::of(others.chain([(name, value, to_template(value))]).collect())
+    }
+
+    fn of(roots: Vec<(&'static str, &'a Value, minijinja::Value)>) -> Self {
+        let values = map(roots.iter().map(|(name, _, value)| ((*name).to_owned(), value.clone())));
         Self { roots, values }
     }
 
     fn root(&self, name: &str) -> Option<&'a Value> {
-        self.roots.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+        self.roots.iter().find(|(known, ..)| *known == name).map(|(_, value, _)| *value)
     }
 }
 
 impl fmt::Debug for Scope<'_> {
     /// The names alone: values may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.roots.iter().map(|(name, _)| name)).finish()
+        f.debug_list().entries(self.roots.iter().map(|(name, ..)| name)).finish()
     }
 }
 
@@ -339,8 +351,8 @@ impl Json {
 /// Filters and tests are known only when they run: an unknown one is found by running the
 /// expression without any value, which fails otherwise at the first name at the earliest.
 fn unknown_words(source: &str) -> Result<(), String> {
-    const FILTERS: &str = "default, first, join, last, length, lower, replace, string, tojson, \
-                           trim, truncate, upper";
+    const FILTERS: &str = "default, first, join, last, length, lower, map, replace, string, \
+                           tojson, trim, truncate, upper";
     let mut rest = source;
     while let Some((word, after)) = super::scan::next_filter(rest) {
         if LANGUAGE

@@ -28,15 +28,15 @@ pub(super) fn schema(field: &Field<'_>) -> Option<Value> {
 }
 
 /// What the names that a template uses are held against.
-type NamesRule<'a> = &'a dyn Fn(&BTreeSet<String>) -> Result<(), String>;
+pub(crate) type NamesRule<'a> = &'a dyn Fn(&BTreeSet<String>) -> Result<(), String>;
 
 /// A body or a structured result: every text is a template. A mistake is told where it stands.
-pub(super) fn template(field: &Field<'_>, names: NamesRule<'_>) -> Option<Json> {
+pub(crate) fn template(field: &Field<'_>, names: NamesRule<'_>) -> Option<Json> {
     templated(field.value, names, 0).map_err(|(at, words)| field.problem_at(at, words)).ok()
 }
 
 /// A plain value, for comparison.
-pub(super) fn fixed(value: &DeValue<'_>) -> Result<Lossless, String> {
+pub(crate) fn fixed(value: &DeValue<'_>) -> Result<Lossless, String> {
     let plain = plain(value, 0)?;
     let text = plain.to_string();
     parse(text.as_bytes(), &JsonLimits::default()).map_err(|error| error.to_string())

@@ -7,6 +7,7 @@ pub mod child;
 pub mod desk;
 pub mod outage;
 mod tee;
+pub mod wrap;
 
 use std::path::{Path, PathBuf};
 

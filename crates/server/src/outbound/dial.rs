@@ -10,7 +10,7 @@ use http_body_util::Full;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_util::task::AbortOnDropHandle;
@@ -83,12 +83,9 @@ impl Outbound {
     /// To the first of the vetted addresses that answers.
     async fn connect(&self, to: &Endpoint) -> Result<TcpStream, NoChannel> {
         let failed = |class, words| NoChannel { class, words };
-        let found: Vec<SocketAddr> = lookup_host((to.host.as_str(), to.port))
-            .await
-            .map_err(|error| {
-                failed(ErrorClass::Dns, format!("{} does not resolve: {error}", to.host))
-            })?
-            .collect();
+        let found = self.names.addresses(&to.host, to.port).await.map_err(|error| {
+            failed(ErrorClass::Dns, format!("{} does not resolve: {error}", to.host))
+        })?;
         let vetted: Vec<SocketAddr> =
             found.iter().copied().filter(|address| self.policy.admits(address.ip())).collect();
         let Some(first) = found.first() else {

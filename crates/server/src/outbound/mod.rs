@@ -9,6 +9,7 @@
 mod address;
 mod dial;
 mod exchange;
+mod names;
 mod pool;
 
 #[cfg(test)]
@@ -45,6 +46,7 @@ pub struct Outbound {
     policy: AddressPolicy,
     tls: Option<Arc<ClientConfig>>,
     pool: pool::Pool,
+    names: names::Names,
 }
 
 /// A request, with an absolute URL and every header but Host, Content-Length and Connection.
@@ -107,7 +109,8 @@ impl Outbound {
         policy: AddressPolicy,
         tls: Option<Arc<ClientConfig>>,
     ) -> Self {
-        Self { limits, policy, tls, pool: pool::Pool::default() }
+        let (pool, names) = (pool::Pool::default(), names::Names::default());
+        Self { limits, policy, tls, pool, names }
     }
 }
 

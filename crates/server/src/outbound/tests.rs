@@ -361,3 +361,40 @@ async fn a_service_that_closes_idle_connections_gets_nothing_twice() {
         assert!(server.requests() >= answered);
     }
 }
+
+#[tokio::test]
+async fn the_address_that_was_vetted_is_the_one_that_is_connected_to() {
+    // Promise: a name that resolves to an allowed address when it is looked at, and to another one a
+    // moment later, leads nowhere else: each connection resolves once, and goes to what was vetted.
+    let answer = "HTTP/1.1 201 Made\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
+    let good = TcpListener::bind("127.0.0.2:0").await.expect("a port");
+    let port = good.local_addr().expect("bound").port();
+    let trap = TcpListener::bind(("127.0.0.1", port)).await.expect("the same port");
+    let counts = [(good, Arc::new(AtomicUsize::new(0))), (trap, Arc::new(AtomicUsize::new(0)))]
+        .map(|(listener, count)| {
+            let requests = Arc::clone(&count);
+            tokio::spawn(async move {
+                while let Ok((stream, _)) = listener.accept().await {
+                    tokio::spawn(serve(stream, Behaviour::Say(answer), Arc::clone(&requests)));
+                }
+            });
+            count
+        });
+    let asked = Arc::new(AtomicUsize::new(0));
+    let questions = Arc::clone(&asked);
+    let only = Network::parse("127.0.0.2").expect("a network");
+    let mut client = Outbound::new(LIMITS, AddressPolicy::only(vec![only]), None);
+    client.names = names::Names::Told(Box::new(move |host| {
+        assert_eq!(host, "desk.example");
+        let number = questions.fetch_add(1, Ordering::SeqCst);
+        vec![if number == 0 { [127, 0, 0, 2] } else { [127, 0, 0, 1] }.into()]
+    }));
+    let url = format!("http://desk.example:{port}/things");
+    let first = client.fetch(request(&url), deadline()).await;
+    assert!(matches!(&first, Fetched::Answer(answer) if answer.status == 201), "{first:?}");
+    assert_eq!(asked.load(Ordering::SeqCst), 1, "one connection asks once");
+    let second = client.fetch(request(&url), deadline()).await;
+    assert!(matches!(&second, Fetched::NotSent { class: ErrorClass::Dns, .. }), "{second:?}");
+    let reached = counts.map(|count| count.load(Ordering::SeqCst));
+    assert_eq!((reached, asked.load(Ordering::SeqCst)), ([1, 0], 2));
+}

@@ -134,10 +134,10 @@ fn result(view: &DeliveryView, replayed: bool, connector: &Connector) -> CallToo
     finished(result, Some(&operation))
 }
 
-/// The last failure in words, with its class.
-pub(super) fn last_error(view: &DeliveryView) -> Option<String> {
-    let (class, words) = view.delivery.last_error.as_ref()?;
-    Some(format!("{}: {words}", class.as_str()))
+/// The class of the last failure. Its words name hosts, addresses and settings of whoever runs this
+/// server: they are for operators.
+pub(super) fn last_error(view: &DeliveryView) -> Option<&'static str> {
+    view.delivery.last_error.as_ref().map(|(class, _)| class.as_str())
 }
 
 /// A stored result, as [`ResultTemplate`](crate::connector::ResultTemplate) makes it, or words of

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use counterfoil_core::delivery::ErrorClass;
 use counterfoil_core::identity::Caller;
 use counterfoil_core::json::{Object, Value};
 use counterfoil_core::refusal::Refusal;
@@ -20,6 +21,16 @@ pub const NAME: &str = "get_operation_audit";
 
 /// So many events in one answer; duplicates of a call are events too, without end.
 const PAGE_COUNT: usize = 200;
+
+/// Events of a worker whose reason is a connector's words.
+const FAILURES: [&str; 6] = [
+    "retry_scheduled",
+    "target_parked",
+    "lookup_open",
+    "lookup_scheduled",
+    "dead_letter",
+    "in_doubt",
+];
 
 /// What the tool takes and gives.
 #[must_use]
@@ -114,19 +125,36 @@ pub async fn call(
     let has_more = left.next().is_some();
     Ok(reply::listed(json!({
         "operationId": id.as_str(),
-        "events": page.iter().map(|event| line(event)).collect::<Vec<_>>(),
+        "events": page.iter().map(|event| line(event, caller)).collect::<Vec<_>>(),
         "nextAfter": page.last().filter(|_| has_more).map(|last| last.seq),
         "observedAt": engine.now().to_rfc3339(),
     })))
 }
 
-fn line(event: &AuditEvent) -> serde_json::Value {
+fn line(event: &AuditEvent, caller: &Caller) -> serde_json::Value {
+    let reason = event.reason.as_deref();
+    // An operator's reason is told as it was given.
+    let is_failure = FAILURES.contains(&&*event.kind) && event.who == caller.principal.as_str();
+    let reason = if is_failure { reason.and_then(of_a_failure) } else { reason.map(str::to_owned) };
     json!({
         "seq": event.seq,
         "at": event.at.to_rfc3339(),
         "kind": event.kind,
         "identity": event.identity,
         "who": event.who,
-        "reason": event.reason,
+        "reason": reason,
     })
+}
+
+/// What a caller is told of a failure: its class, and the pause that follows. The words between name
+/// hosts, addresses and settings of whoever runs this server.
+fn of_a_failure(reason: &str) -> Option<String> {
+    const PAUSE: &str = "next attempt in ";
+    let class = reason.split_once(": ").and_then(|(word, _)| ErrorClass::from_word(word));
+    let pause = reason.rsplit_once("; ").map(|(_, last)| last).filter(|it| it.starts_with(PAUSE));
+    match (class, pause) {
+        (Some(class), Some(pause)) => Some(format!("{}; {pause}", class.as_str())),
+        (Some(class), None) => Some(class.as_str().to_owned()),
+        (None, pause) => pause.map(str::to_owned),
+    }
 }

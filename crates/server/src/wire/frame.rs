@@ -11,7 +11,7 @@ const CHUNK_BYTES: usize = 64 * 1024;
 
 /// One line of input, without its line end.
 #[derive(Debug)]
-pub(super) enum Frame {
+pub(crate) enum Frame {
     Line(Vec<u8>),
     /// A line past the limit: not kept, only scanned for what a reply needs.
     Oversized {
@@ -22,13 +22,13 @@ pub(super) enum Frame {
 
 /// Splits a byte stream into frames.
 #[derive(Debug)]
-pub(super) struct FrameReader<R> {
+pub(crate) struct FrameReader<R> {
     input: BufReader<R>,
     max_bytes: usize,
 }
 
 impl<R: AsyncRead + Unpin> FrameReader<R> {
-    pub(super) fn new(input: R, max_bytes: usize) -> Self {
+    pub(crate) fn new(input: R, max_bytes: usize) -> Self {
         Self { input: BufReader::with_capacity(CHUNK_BYTES, input), max_bytes }
     }
 
@@ -40,7 +40,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     /// # Errors
     ///
     /// Only if reading fails.
-    pub(super) async fn next(&mut self) -> io::Result<Option<Frame>> {
+    pub(crate) async fn next(&mut self) -> io::Result<Option<Frame>> {
         let mut line = Vec::new();
         let mut oversized: Option<(u64, Scanner)> = None;
         loop {
@@ -48,7 +48,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
             if chunk.is_empty() {
                 return Ok(finish(line, oversized).filter(|frame| !frame.is_empty()));
             }
-            let newline = chunk.iter().position(|byte| *byte == b'\n');
+            let newline = memchr::memchr(b'\n', chunk);
             let part = &chunk[..newline.unwrap_or(chunk.len())];
             match &mut oversized {
                 Some((size_bytes, scanner)) => {

@@ -9,15 +9,28 @@ const MAX_LEVELS: usize = 64 * 1024;
 
 /// What a reply to an unreadable frame needs to know of it.
 #[derive(Debug, Default)]
-pub(super) struct Envelope {
+pub(crate) struct Envelope {
     /// The top-level `id`, if there is exactly one and it can be repeated unchanged. Withheld for
     /// a frame that answers one of *our* requests: its ID counts ours, and an error reply with it
     /// could be taken for the answer to a request of the client's own.
-    pub(super) id: Option<WireId>,
+    pub(crate) id: Option<WireId>,
+    /// What the frame answers, for whoever has sent requests: an `id`, and no `method`.
+    pub(crate) answers: Option<Answers>,
+}
+
+/// What is known of an answer that cannot be read, or was not kept.
+#[derive(Debug)]
+pub(crate) struct Answers {
+    /// Of the request; there is exactly one, and it can be read.
+    pub(crate) id: WireId,
+    /// It has a result and no error.
+    pub(crate) is_result: bool,
+    /// The result has `isError: true`.
+    pub(crate) is_error: bool,
 }
 
 impl Envelope {
-    pub(super) fn of(frame: &[u8]) -> Envelope {
+    pub(crate) fn of(frame: &[u8]) -> Envelope {
         let mut scanner = Scanner::default();
         scanner.push(frame);
         scanner.finish()
@@ -43,7 +56,19 @@ pub(super) struct Scanner {
     /// Every `id` seen; `None` for one that cannot be repeated.
     ids: Vec<Option<WireId>>,
     has_method: bool,
-    has_outcome: bool,
+    has_result: bool,
+    has_error: bool,
+    is_error: IsError,
+}
+
+/// How far a member `isError: true` of the result was read.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum IsError {
+    #[default]
+    No,
+    Key,
+    Colon,
+    Yes,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +88,7 @@ enum At {
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Key {
     Id,
+    Result,
     #[default]
     Other,
 }
@@ -78,12 +104,17 @@ impl Scanner {
     }
 
     pub(super) fn finish(mut self) -> Envelope {
-        let answers_us = self.has_outcome && !self.has_method;
+        let has_outcome = self.has_result || self.has_error;
         let id = match (self.ids.pop(), self.ids.is_empty()) {
-            (Some(id), true) if !answers_us => id,
+            (Some(id), true) => id,
             _ => None,
         };
-        Envelope { id }
+        let answers = id.clone().filter(|_| !self.has_method).map(|id| Answers {
+            id,
+            is_result: self.has_result && !self.has_error,
+            is_error: self.is_error == IsError::Yes,
+        });
+        Envelope { id: id.filter(|_| self.has_method || !has_outcome), answers }
     }
 
     fn step(&mut self, byte: u8) {
@@ -150,12 +181,24 @@ impl Scanner {
     fn step_nested(&mut self, byte: u8) {
         if self.in_nested_string {
             self.in_nested_string = !self.string_ends(byte);
+            if !self.in_nested_string
+                && self.is_directly_in_result()
+                && self.is_error != IsError::Yes
+            {
+                let is_key = self.token == b"\"isError\"";
+                self.is_error = if is_key { IsError::Key } else { IsError::No };
+            }
             return;
         }
+        self.note_is_error(byte);
         match byte {
             b'"' => {
                 self.in_nested_string = true;
                 self.escaped = false;
+                if self.is_directly_in_result() {
+                    self.token.clear();
+                    self.token.push(byte);
+                }
             }
             b'{' | b'[' if self.closers.len() < MAX_LEVELS => self.closers.push(closer(byte)),
             b'{' | b'[' => self.at = At::End,
@@ -163,6 +206,20 @@ impl Scanner {
             b'}' | b']' if self.closers.is_empty() => self.end_value(false),
             _ => {}
         }
+    }
+
+    fn is_directly_in_result(&self) -> bool {
+        self.key == Key::Result && self.closers.len() == 1
+    }
+
+    /// Follows `"isError" : true` beyond its key.
+    fn note_is_error(&mut self, byte: u8) {
+        self.is_error = match (self.is_error, byte) {
+            (state, b' ' | b'\t' | b'\r') => state,
+            (IsError::Key, b':') => IsError::Colon,
+            (IsError::Colon, b't') | (IsError::Yes, _) => IsError::Yes,
+            _ => IsError::No,
+        };
     }
 
     fn begin(&mut self, at: At, byte: u8) {
@@ -192,7 +249,11 @@ impl Scanner {
         match key.as_ref().ok().and_then(Value::as_str) {
             Some("id") => self.key = Key::Id,
             Some("method") => self.has_method = true,
-            Some("result" | "error") => self.has_outcome = true,
+            Some("result") => {
+                self.has_result = true;
+                self.key = Key::Result;
+            }
+            Some("error") => self.has_error = true,
             _ => {}
         }
     }
@@ -254,6 +315,25 @@ mod tests {
         for (frame, expected) in cases {
             let id = Envelope::of(frame).id.map(|id| id.to_string());
             assert_eq!(id.as_deref(), *expected, "{}", String::from_utf8_lossy(frame));
+        }
+    }
+
+    #[test]
+    fn an_answer_that_is_not_kept_says_what_it_is() {
+        // Promise: an answer past the limit still tells whether it is an error.
+        let cases = [
+            (r#"{"id":7,"result":{"content":[{"isError":true}],"isError":false}}"#, "7 true false"),
+            (r#"{"result":{"a":"isError","isError" : true,"b":{}},"id":7}"#, "7 true true"),
+            (r#"{"id":7,"result":{"a":"isError","t":true}}"#, "7 true false"),
+            (r#"{"id":7,"result":{"x":{"isError":true}}}"#, "7 true false"),
+            (r#"{"id":7,"error":{"isError":true}}"#, "7 false false"),
+            (r#"{"id":7,"result":{"a":NaN,"isError":true"#, "7 true true"),
+            (r#"{"id":7,"method":"x"}"#, "none"),
+        ];
+        for (frame, expected) in cases {
+            let answers = Envelope::of(frame.as_bytes()).answers;
+            let seen = answers.map(|a| format!("{} {} {}", a.id, a.is_result, a.is_error));
+            assert_eq!(seen.as_deref().unwrap_or("none"), expected, "{frame}");
         }
     }
 

@@ -26,7 +26,7 @@ use counterfoil_store::outbox::{
     TargetOrder,
 };
 use counterfoil_store::sqlite::{SqliteOptions, SqliteStore};
-use counterfoil_store::{Clock, Outbox, Store};
+use counterfoil_store::{Clock, Outbox, Store, UnderWay};
 
 pub(crate) const DAY: Duration = Duration::from_secs(86_400);
 pub(crate) const KEY: Contract = Contract::Key { lifetime: DAY };
@@ -140,8 +140,14 @@ impl Outboxed {
 
     /// Leases what is due of a target.
     pub(crate) fn claim(&self, target: &str, max_count: usize) -> Vec<ClaimedItem> {
-        let claim =
-            Claim { target: name(target), boot: BOOT, lease: HOUR, max_count, probe: false };
+        let claim = Claim {
+            target: name(target),
+            boot: BOOT,
+            lease: HOUR,
+            max_count,
+            probe: false,
+            under_way: UnderWay::default(),
+        };
         self.run(self.store.claim(claim)).expect("the ledger works").items
     }
 

@@ -206,6 +206,73 @@ async fn a_pause_that_is_asked_for_is_kept_within_reason() {
 }
 
 #[tokio::test]
+async fn a_date_between_two_seconds_is_waited_for_whole() {
+    // Promise: a date that is 59.2 s ahead when the answer comes is waited for at least 60 s: a part
+    // of a second is never cut off.
+    let service = Desk::start(|_, _| {
+        // Dates have whole seconds: the answer comes when 0.8 of one has passed.
+        let past_the_second = || jiff::Timestamp::now().subsec_millisecond();
+        while past_the_second() < 800 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let ahead = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(60);
+        let date = ahead.strftime("%a, %d %b %Y %H:%M:%S GMT");
+        answer(429, &format!("retry-after: {date}\r\n"), "")
+    })
+    .await;
+    let toml = desk("never", &service.origin(), PLAIN)
+        .replace("backoff_cap = \"4ms\"", "backoff_cap = \"100s\"");
+    let world = World::new(&toml).await;
+    let key = world.submit("op-1", r#"{"subject":"printer"}"#).await;
+    let worker = world.work();
+    service.arrived(1).await;
+    worker.stop().await;
+    let item = world.view(key).await.delivery;
+    let pause = item.next_attempt_at.expect("queued").since(item.updated_at);
+    // A machine that took a second for the answer has waited that second already.
+    let (least, most) = (Duration::from_secs(60), Duration::from_secs(100));
+    assert!(pause >= least && pause <= most, "{pause:?}");
+}
+
+#[tokio::test]
+async fn a_search_that_is_refused_parks_the_target_and_costs_nothing() {
+    // Promise: a credential that may not search is told as one that may not send: the target is
+    // parked with the class, no search is spent, and when it may again the effect is found.
+    for status in [401, 403] {
+        let service = Desk::start(move |seen, shelf| {
+            if seen.method == "POST" {
+                shelf.make(seen);
+                return Wire::Reset;
+            }
+            if shelf.seen.len() <= 6 {
+                return answer(status, "", "who?");
+            }
+            let subject = shelf.effects[0].member("subject");
+            answer(200, "", &format!(r#"{{"items":[{{"id":"t-1","subject":"{subject}"}}]}}"#))
+        })
+        .await;
+        let world = World::new(&desk("lookup", &service.origin(), PLAIN)).await;
+        let key = world.submit("op-1", r#"{"subject":"printer"}"#).await;
+        let worker = world.work();
+        service.arrived(2).await;
+        worker.stop().await;
+        while service.requests() <= 6 {
+            let before = service.requests();
+            let view = world.view(key).await;
+            assert_eq!((view.delivery.state, view.delivery.lookups_count), (State::Queued, 0));
+            assert_eq!(view.target.parked.expect("parked").class, ErrorClass::Credential);
+            world.clock.advance(Duration::from_secs(301));
+            let worker = world.work();
+            service.arrived(before + 1).await;
+            worker.stop().await;
+        }
+        let view = world.settle(key).await;
+        assert_eq!(view.delivery.state, State::Delivered, "{status}: {:?}", view.delivery);
+        assert_eq!((view.target.parked, service.effects()), (None, 1), "{status}");
+    }
+}
+
+#[tokio::test]
 async fn a_lost_credential_burns_no_attempt_and_loses_nothing() {
     // Promise: while a target answers 401 one item tries it now and then; when it accepts us again
     // everything is delivered, each with its first attempt.

@@ -132,6 +132,41 @@ async fn a_search_that_may_have_missed_it_proves_nothing() {
 }
 
 #[tokio::test]
+async fn a_proxys_not_found_is_not_the_targets() {
+    // Promise: where a status tells of the effect, an absence counts only in the target's own shape;
+    // a 404 of something in between proves nothing, and nothing is sent again.
+    const STATUS: &str = "found = [200]\nabsent = [404]\nexternal_id = \"/id\"\n\
+        absent_answer = { at = \"/error\", type = \"string\", values = [\"no such ticket\"] }\n";
+    for (body, state, posts) in [
+        ("<html>not here</html>", State::InDoubt, 1),
+        (r#"{"error":"no route"}"#, State::InDoubt, 1),
+        (r#"{"error":"no such ticket"}"#, State::Delivered, 2),
+    ] {
+        let service = Desk::start(move |seen, shelf| {
+            if seen.method == "GET" {
+                return answer(404, "", body);
+            }
+            if shelf.seen.len() == 1 { Wire::Reset } else { created() }
+        })
+        .await;
+        let toml = desk("lookup", &service.origin(), "/tickets");
+        let list = "items = \"/items\"\nfield = \"/subject\"\ncontains = \"{{ marker }}\"\n\
+                    external_id = \"/id\"\ncomplete = true\n";
+        assert!(toml.contains(list), "{toml}");
+        let world = World::new(&toml.replace(list, STATUS)).await;
+        let key = world.submit("op-1", ARGUMENTS).await;
+        let worker = world.work();
+        service.arrived(1).await;
+        worker.stop().await;
+        world.clock.advance(Duration::from_secs(60));
+        let item = world.settle(key).await.delivery;
+        assert_eq!(item.state, state, "{body}: {item:?}");
+        let sent = service.shelf().seen.iter().filter(|it| it.method == "POST").count();
+        assert_eq!(sent, posts, "{body}");
+    }
+}
+
+#[tokio::test]
 async fn one_key_for_all_attempts_restarts_and_redrives() {
     // Promise: the target sees the same Idempotency-Key and body over attempts, a restart of the
     // worker and a redrive; what ran out of attempts is a dead letter that is told, listed and

@@ -125,7 +125,7 @@ async fn a_search_whose_matches_are_others_now_proves_nothing() {
         (
             "items = \"/items\"\nfield = \"/subject\"\ncontains = \"{{ marker }}\"\nexternal_id = \
              \"/id\"\ncomplete = true\n",
-            "found = [200]\nabsent = [404]\n",
+            "found = [200]\nabsent = [404]\nabsent_answer = { at = \"/error\", type = \"string\" }\n",
         ),
     ] {
         let service = Desk::start(|seen, shelf| {

@@ -8,7 +8,7 @@ use counterfoil_core::delivery::{ErrorClass, State};
 use crate::desk::{Desk, Wire, answer};
 use crate::world::World;
 
-const PATH: &str = "T00000000/B00000000/XXXXXXXXXXXXXXXXXXXXXXXX";
+const PATH: &str = "T00000000/B00000000/pathOfAWebhookForTests01";
 
 async fn slack(wire: Wire) -> (Desk, World) {
     let service = Desk::start(move |seen, shelf| {

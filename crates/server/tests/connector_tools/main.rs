@@ -6,6 +6,7 @@ mod command;
 mod desk;
 #[path = "../front/mod.rs"]
 mod front;
+mod late;
 mod over_http;
 mod session;
 mod tickets;

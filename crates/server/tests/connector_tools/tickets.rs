@@ -180,7 +180,7 @@ async fn attempts_end_in_a_dead_letter_that_says_why() {
     let asked = json!({ "ticket_id": ticket });
     let dead = session.until(STATUS, asked.clone(), |body| body["status"] == "dead_letter").await;
     assert_eq!((&dead["attempts"], &dead["detail"]), (&json!(2), &json!("dead_letter")));
-    assert!(dead["last_error"].as_str().expect("words").starts_with("server_error: "), "{dead}");
+    assert_eq!(dead["last_error"], "server_error", "the class, and no words: {dead}");
     assert_eq!(dead["next_attempt_at"], Value::Null);
     assert_eq!(desk.keys().iter().map(|(_, count)| *count).collect::<Vec<_>>(), [2]);
     let seen = session.status("key-1").await;
@@ -204,6 +204,39 @@ async fn attempts_end_in_a_dead_letter_that_says_why() {
         ]
     );
     session.close().await;
+}
+
+#[tokio::test]
+async fn a_caller_is_told_the_class_of_a_failure_and_an_operator_everything() {
+    // Promise: neither a result nor the trail tells a caller at which address a target is, or which
+    // variable its credential comes from; `delivery show` and `audit show` do.
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = nobody.local_addr().expect("bound");
+    drop(nobody);
+    let credential = "[connector.desk.credential]\ntype = \"bearer\"\nenv = \"NO_SUCH_SECRET\"\n\
+                      account = \"bot\"\n";
+    for (connectors, secret, class) in [
+        (TICKETS.to_owned(), "127.0.0.1", "connect"),
+        (format!("{TICKETS}{credential}"), "NO_SUCH_SECRET", ""),
+    ] {
+        let world = World::new(address, &connectors);
+        let session = Session::start(&world, "alice", &[]).await;
+        let ticket = session.call(SUBMIT, texts("key-1")).await.body()["ticket_id"].clone();
+        let asked = json!({ "ticket_id": ticket });
+        let failed = session.until(STATUS, asked, |body| !body["last_error"].is_null()).await;
+        let asked = json!({ "operation_id": "key-1" });
+        let trail = session.call("get_operation_audit", asked).await.body();
+        let again = session.call(SUBMIT, texts("key-1")).await;
+        for told in [failed.to_string(), trail.to_string(), json!(again.0).to_string()] {
+            assert!(!told.contains(secret) && told.contains(class), "{told}");
+        }
+        let ticket = ticket.as_str().expect("a text");
+        for noun in ["delivery", "audit"] {
+            let shown = world.bench.run(&[noun, "show", ticket]).done().stdout;
+            assert!(shown.contains(secret), "{noun}: {shown}");
+        }
+        session.close().await;
+    }
 }
 
 #[tokio::test]

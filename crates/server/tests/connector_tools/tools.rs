@@ -304,6 +304,36 @@ async fn what_an_operator_ended_is_not_applied_and_a_dead_letter() {
     assert_eq!(desk.effects(), 0);
 }
 
+#[tokio::test]
+async fn the_call_that_saw_nothing_happen_may_be_made_anew_and_no_other() {
+    // Promise: the reply of the very call that is there when its delivery is proved not applied says
+    // `new_operation`; a repeat of it and the status never do.
+    let desk = Desk::open(Mode::Up);
+    let world = World::new(desk.address, BUGS);
+    let session = Session::start(&world, "alice", &[]).await;
+    world.bench.run(&["target", "pause", "bugs", "--reason", "a test"]).done();
+    let asked = json!({ "operation_id": "op-1" });
+    let (first, ()) = tokio::join!(session.call("file_bug", bug("op-1")), async {
+        session.until("get_operation_status", asked.clone(), |it| it["detail"] == "queued").await;
+        cancel(&world, &["op-1"]).await;
+    });
+    assert_eq!((first.is_error(), &first.body()["state"]), (true, &json!("not_applied")));
+    assert_eq!(
+        first.operation(),
+        json!({"operationId": "op-1", "state": "not_applied", "replayed": false,
+               "retry": "new_operation", "contract": "key"})
+    );
+    let again = session.call("file_bug", bug("op-1")).await.operation();
+    assert_eq!((&again["retry"], &again["replayed"]), (&json!("none"), &json!(true)));
+    let status = session.call("get_operation_status", asked).await;
+    assert_eq!(
+        (&status.operation()["retry"], &status.body()["state"]),
+        (&json!("none"), &json!("not_applied"))
+    );
+    session.close().await;
+    assert_eq!(desk.effects(), 0);
+}
+
 /// As an operator does.
 async fn cancel(world: &World, ids: &[&str]) {
     let options = SqliteOptions {

@@ -106,8 +106,12 @@ fn a_server_that_would_let_strangers_in_does_not_start() {
 
 #[test]
 fn tokens_are_made_listed_and_revoked() {
-    // Promise: a token is told once, on stdout alone, and never again by any command.
+    // Promise: a token is told once, on stdout alone, and never again by any command. Where none was
+    // ever made, that is said.
     let room = tempfile::tempdir().expect("a temporary directory");
+    let nothing = run(&room.path().join("elsewhere"), &["token", "list"]);
+    let told = String::from_utf8_lossy(&nothing.stderr).into_owned();
+    assert!(nothing.status.success() && told.contains("no token was ever made there"), "{told}");
     let output = run(
         room.path(),
         &["token", "create", "--principal", "alice", "--tenant", "acme", "--expires", "30d"],

@@ -6,7 +6,7 @@ use clap::Args;
 use counterfoil_core::delivery::{ALL_STATES, ErrorClass, State, TargetName};
 use counterfoil_core::identity::Tenant;
 use counterfoil_core::time::Timestamp;
-use counterfoil_store::outbox::DeliveryQuery;
+use counterfoil_store::outbox::{DeliveryQuery, Outbox};
 
 use crate::config::parse_span;
 
@@ -29,6 +29,30 @@ pub(super) struct FilterArgs {
 }
 
 impl FilterArgs {
+    /// That the target, if one is meant, is one of the ledger's.
+    ///
+    /// # Errors
+    /// If it is not: the known ones are named. Or if the ledger cannot be read.
+    pub(super) async fn check_target(&self, outbox: &dyn Outbox) -> anyhow::Result<()> {
+        let Some(wanted) = &self.target else { return Ok(()) };
+        let known = outbox.targets().await?;
+        if known.iter().any(|view| view.target == *wanted) {
+            return Ok(());
+        }
+        let names: Vec<&str> = known.iter().map(|view| view.target.as_str()).collect();
+        let ledger = outbox.backend_id();
+        anyhow::bail!(match names.is_empty() {
+            true => format!(
+                "the ledger `{ledger}` has no target `{wanted}`, nor any other: nothing was ever \
+                 accepted for delivery"
+            ),
+            false => format!(
+                "the ledger `{ledger}` has no target `{wanted}`; its targets are: {}",
+                names.join(", ")
+            ),
+        })
+    }
+
     /// Whether nothing is filtered.
     pub(super) const fn is_empty(&self) -> bool {
         self.target.is_none()

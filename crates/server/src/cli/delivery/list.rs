@@ -75,6 +75,7 @@ struct Shown {
 /// # Errors
 /// If the ledger cannot be read or stdout cannot be written.
 pub(super) async fn list(outbox: &dyn Outbox, args: &ListArgs) -> anyhow::Result<Exit> {
+    args.filter.check_target(outbox).await?;
     let mut query = args.filter.query(args.tenant.clone(), &[], outbox.now());
     query.max_count = if args.all { usize::MAX } else { args.limit.unwrap_or_default().count() };
     query.after = args.cursor;

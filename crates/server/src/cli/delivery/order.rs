@@ -143,6 +143,7 @@ pub(super) async fn run(
     verb: Verb,
     default_who: impl Fn() -> String,
 ) -> anyhow::Result<Exit> {
+    args.filter.check_target(outbox).await?;
     let who = args.who.clone().unwrap_or_else(default_who);
     let mut summary = Summary::new(verb, args.dry_run, args.ids.is_empty());
     let mut given = Given { outbox, args, verb, who: &who, summary: &mut summary };

@@ -64,6 +64,11 @@ pub(super) fn by_itself(view: &DeliveryView, now: Timestamp) -> String {
              what you saw with `counterfoil operation resolve {id}`",
             item.target
         ),
+        State::Cancelled if item.late_contradiction => format!(
+            "nothing: it was ended as not applied, and {} said later that it did it; if you find it \
+             there, say so with `counterfoil operation resolve {id} --applied`",
+            item.target
+        ),
         State::Cancelled => "nothing: it has ended and is never sent".into(),
     }
 }
@@ -156,7 +161,9 @@ fn resolving(item: &Delivery, record: &Record, now: Timestamp) -> Choice {
                 "local" => String::new(),
                 tenant => format!(" --tenant {tenant}"),
             };
-            (true, format!("{of} {id}{space} --applied|--not-applied --reason TEXT"))
+            let verdicts =
+                if item.late_contradiction { "--applied" } else { "--applied|--not-applied" };
+            (true, format!("{of} {id}{space} {verdicts} --reason TEXT"))
         }
     };
     Choice { action: "resolve", is_allowed, words }

@@ -184,7 +184,10 @@ const fn phase_word(state: State) -> Option<&'static str> {
         State::InProgress(Phase::Dispatched) => Some("dispatched"),
         State::InProgress(Phase::FirstCommit) => Some("first_commit"),
         State::InProgress(Phase::Queued) => Some("queued"),
-        State::Applied | State::Partial | State::NotApplied | State::InDoubt => None,
+        State::InProgress(Phase::AwaitingInput) => Some("awaiting_input"),
+        State::Applied | State::Partial | State::NotApplied | State::InDoubt | State::Answered => {
+            None
+        }
     }
 }
 

@@ -22,8 +22,8 @@ Examples:
   counterfoil operation list --unsettled
   counterfoil operation list --principal alice --state applied --limit 200 --json
 
-States: in_progress, in_doubt, applied, partial, not_applied. The column CALLERS SEE is what the
-operation's own caller is told by get_operation_status.")]
+States: in_progress, in_doubt, answered, applied, partial, not_applied. The column CALLERS SEE is
+what the operation's own caller is told by get_operation_status.")]
 pub(super) struct ListArgs {
     /// The space of the IDs; over stdio it is `local`
     #[arg(long, value_name = "TENANT", value_parser = Tenant::parse, default_value = "local")]

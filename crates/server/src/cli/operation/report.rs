@@ -3,7 +3,7 @@
 use counterfoil_core::identity::{BackendId, Caller};
 use counterfoil_core::observation::{EffectSeen, Observation, Snapshot, observe};
 use counterfoil_core::operation::{Phase, State};
-use counterfoil_core::record::{Record, Resolution};
+use counterfoil_core::record::{Nature, Record, Resolution};
 use counterfoil_core::time::Timestamp;
 use counterfoil_store::AuditEvent;
 use counterfoil_store::outbox::DeliveryView;
@@ -130,6 +130,9 @@ impl<'a> Report<'a> {
             Some(result) if show_result => result.as_json().to_owned(),
             Some(result) => format!("{} bytes (shown with --show-result)", result.as_json().len()),
             None if self.record.purged => "purged by retention".into(),
+            None if self.record.nature == Nature::Direct && self.record.state.ages() => {
+                "the server's own answer; the same call with the same ID gets it".into()
+            }
             None => "none yet".into(),
         }
     }
@@ -149,7 +152,9 @@ fn state_words(state: State) -> String {
         State::InProgress(Phase::Dispatched) => " (sent, no outcome yet)",
         State::InProgress(Phase::FirstCommit) => " (the first of its steps is committed)",
         State::InProgress(Phase::Queued) => " (in the outbox; see `counterfoil delivery show`)",
+        State::InProgress(Phase::AwaitingInput) => " (its server asked for input)",
         State::InDoubt => " (it may have taken effect)",
+        State::Answered => " (its server answered with an error; it may have taken effect)",
         State::Applied | State::Partial | State::NotApplied => "",
     };
     format!("{}{more}", state.as_str())
