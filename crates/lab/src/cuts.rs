@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail, ensure};
 use counterfoil_store::cut::{self, Cut};
 
 /// Every place that can be cut. A mistyped name would cut nothing and prove nothing.
-pub const POINTS: [&str; 8] = [
+pub const POINTS: [&str; 11] = [
     "store.after_ledger_insert",
     "store.after_outbox_insert",
     "store.after_effect_insert",
@@ -15,6 +15,9 @@ pub const POINTS: [&str; 8] = [
     "store.after_claim",
     "store.after_begin_send",
     "store.after_report",
+    "store.after_direct_begin",
+    "store.after_direct_dispatch",
+    "store.after_direct_conclude",
 ];
 
 /// Those that a call with a local effect passes.

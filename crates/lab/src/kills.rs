@@ -25,6 +25,8 @@ use crate::process::{Ended, Launch};
 use crate::random::Random;
 use crate::readback;
 use crate::session::{Caller, Issue, Protocol, Reply, Session};
+use crate::wrapped::campaign as wrapped;
+use crate::wrapped::world::Kind;
 
 /// A kill comes after at most this many replies.
 const MOST_REPLIES: u64 = 40;
@@ -45,13 +47,19 @@ pub struct KillsArgs {
     /// How many servers share the ledger
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
     servers: u8,
-    /// As a control, servers without a ledger, or a target that gets repeats: violations must be
-    /// found
+    /// As a control, servers without a ledger, a target that gets repeats, or a client that gives a
+    /// lost call a new ID: violations must be found
     #[arg(long)]
     unguarded: bool,
     /// Kill server, worker and help desk of accepted deliveries instead
     #[arg(long, conflicts_with = "servers")]
     delivery: bool,
+    /// Kill `counterfoil wrap` and the server behind it instead
+    #[arg(long, requires = "server", conflicts_with_all = ["servers", "delivery"])]
+    wrap: bool,
+    /// Which server is wrapped
+    #[arg(long, value_enum, requires = "wrap")]
+    server: Option<Kind>,
     /// Keep the ledger here; a directory that does not exist
     #[arg(long)]
     data_dir: Option<PathBuf>,
@@ -114,6 +122,9 @@ pub async fn run_command(args: &KillsArgs) -> anyhow::Result<String> {
     if args.delivery {
         return of_deliveries(args, data_dir, seed).await;
     }
+    if let Some(kind) = args.server {
+        return of_wraps(args, kind, data_dir, seed).await;
+    }
     let campaign = Campaign {
         lab: std::env::current_exe()?,
         data_dir,
@@ -142,6 +153,22 @@ async fn of_deliveries(args: &KillsArgs, place: PathBuf, seed: u64) -> anyhow::R
     let text = serde_json::to_string_pretty(&summary)?;
     let as_it_should = summary.violations.is_empty() != args.unguarded;
     ensure!(as_it_should, "violations, and what was promised, do not agree:\n{text}");
+    Ok(text)
+}
+
+async fn of_wraps(
+    args: &KillsArgs,
+    kind: Kind,
+    place: PathBuf,
+    seed: u64,
+) -> anyhow::Result<String> {
+    let lab = std::env::current_exe()?;
+    let (kill_count, reckless) = (args.count, args.unguarded);
+    let campaign = wrapped::Campaign { lab, place, kind, kill_count, seed, reckless };
+    let summary = wrapped::run(&campaign).await.with_context(|| format!("seed {seed}"))?;
+    let text = serde_json::to_string_pretty(&summary)?;
+    let as_it_should = summary.violations.is_empty() != args.unguarded;
+    ensure!(as_it_should, "violations, and how the client retries, do not agree:\n{text}");
     Ok(text)
 }
 

@@ -5,7 +5,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use counterfoil_lab::delivery::role;
-use counterfoil_lab::{bench, child, desk, http_relay, kills, relay, seal_state};
+use counterfoil_lab::evidence::verify;
+use counterfoil_lab::{
+    bench, challenge, child, desk, echo, http_relay, kills, matrix, model, relay, seal_state,
+};
 
 /// The fault lab of counterfoil. It is never shipped.
 #[derive(Debug, Parser)]
@@ -24,14 +27,29 @@ enum Command {
     HttpRelay(http_relay::HttpRelayArgs),
     /// Print a sealed state as a server would issue it
     SealState(seal_state::SealStateArgs),
+    /// Pass every byte on and do nothing else
+    #[command(hide = true)]
+    Copy(echo::CopyArgs),
+    /// Answer calls of tools over stdio as fast as may be
+    #[command(hide = true)]
+    Echo,
     /// File tickets for anybody over HTTP, durably
     #[command(hide = true)]
     Desk(desk::DeskArgs),
     /// Accept and deliver on one ledger
     #[command(hide = true)]
     Delivering(role::DeliveringArgs),
+    /// Run the twelve cases, or the controls, with every SDK, and write evidence
+    Matrix(matrix::MatrixArgs),
+    /// Check such evidence again; exit code 0: intact and all passed, 1: refused, 3: intact, but some
+    /// cell did not pass
+    Verify(verify::VerifyArgs),
+    /// Put the rules of continuation replay to any program, over JSON lines
+    Challenge(challenge::ChallengeArgs),
     /// Kill servers at random moments under load and check what is left
     Kills(kills::KillsArgs),
+    /// Check the product's decisions in every order of what can go wrong, within bounds
+    Model(model::ModelArgs),
     /// Measure what the product costs
     #[command(subcommand)]
     Bench(bench::BenchCommand),
@@ -58,6 +76,20 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         http_relay::run(&args)?;
         return Ok(ExitCode::SUCCESS);
     }
+    if let Command::Verify(args) = command {
+        let (printed, passed) = verify::run(&args)?;
+        writeln!(std::io::stdout(), "{printed}")?;
+        return Ok(ExitCode::from(if passed { 0 } else { 3 }));
+    }
+    if let Command::Echo = command {
+        echo::serve()?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Command::Copy(args) = command {
+        echo::copy(&args)?;
+        // Ends the read that may still wait for the client.
+        std::process::exit(0);
+    }
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_max_level(tracing::Level::WARN)
@@ -83,13 +115,26 @@ async fn serve_or_print(command: Command) -> anyhow::Result<ExitCode> {
             role::run(&args).await?;
             return Ok(ExitCode::SUCCESS);
         }
+        Command::Matrix(args) => return judged(matrix::run(&args).await?),
+        Command::Challenge(args) => return judged(challenge::run(&args).await?),
         Command::SealState(args) => seal_state::run(&args).await?,
         Command::Kills(args) => kills::run_command(&args).await?,
+        Command::Model(args) => model::run_command(&args)?,
         Command::Bench(command) => bench::run(&command).await?,
-        Command::Relay(_) | Command::HttpRelay(_) => {
-            unreachable!("a relay needs no runtime and was run above")
+        Command::Relay(_)
+        | Command::HttpRelay(_)
+        | Command::Verify(_)
+        | Command::Copy(_)
+        | Command::Echo => {
+            unreachable!("it has a runtime of its own, or none, and was run above")
         }
     };
     writeln!(std::io::stdout(), "{printed}")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints a verdict; the exit code is 0 only if all passed.
+fn judged((printed, passed): (String, bool)) -> anyhow::Result<ExitCode> {
+    writeln!(std::io::stdout(), "{printed}")?;
+    Ok(ExitCode::from(u8::from(!passed)))
 }

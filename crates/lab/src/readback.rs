@@ -12,6 +12,8 @@ use serde_json::Value;
 
 /// The interpreter, if it is not `python3`.
 const PYTHON: &str = "COUNTERFOIL_TEST_PYTHON";
+/// What the program reads.
+const TABLES: [&str; 4] = ["operations", "issues", "watchers", "audit_events"];
 
 /// The facts of one ledger.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -35,7 +37,15 @@ struct Table {
 /// # Errors
 /// If the program cannot be run, or finds that the file is no ledger.
 pub fn read(ledger: &Path) -> anyhow::Result<Rows> {
-    let python = std::env::var_os(PYTHON).unwrap_or_else(|| OsString::from("python3"));
+    Rows::from_text(&read_text(ledger)?)
+}
+
+/// The same as the program prints it.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_text(ledger: &Path) -> anyhow::Result<String> {
+    let python = python();
     let output = Command::new(&python)
         .arg(program())
         .arg(ledger)
@@ -43,17 +53,48 @@ pub fn read(ledger: &Path) -> anyhow::Result<Rows> {
         .with_context(|| format!("cannot run {}; install Python 3.10", python.display()))?;
     let errors = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "the ledger cannot be read back: {errors}");
-    let rows: Rows = serde_json::from_slice(&output.stdout).context("the read-back is no JSON")?;
-    ensure!(rows.integrity == "ok", "the ledger is damaged: {}", rows.integrity);
-    ensure!(rows.foreign_key_violations == 0, "references lead nowhere");
-    Ok(rows)
+    String::from_utf8(output.stdout).context("the read-back is not UTF-8")
+}
+
+/// The interpreter: the one that the environment names, the one that `./test` made, or any.
+#[must_use]
+pub fn python() -> OsString {
+    let private = repository().join(".cache/venv/bin/python");
+    let named = std::env::var_os(PYTHON).filter(|value| !value.is_empty());
+    named.unwrap_or_else(|| {
+        if private.exists() { private.into_os_string() } else { OsString::from("python3") }
+    })
+}
+
+/// The work tree that this program was built from.
+#[must_use]
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 fn program() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/python/readback.py")
+    repository().join("lab/python/readback.py")
 }
 
 impl Rows {
+    /// The rows as the program printed them.
+    ///
+    /// # Errors
+    /// If the text is not its output, a table is missing, or the ledger is damaged.
+    pub fn from_text(text: &str) -> anyhow::Result<Self> {
+        let rows: Self = serde_json::from_str(text).context("the read-back is no JSON")?;
+        ensure!(rows.integrity == "ok", "the ledger is damaged: {}", rows.integrity);
+        ensure!(rows.foreign_key_violations == 0, "references lead nowhere");
+        for (name, table) in &rows.tables {
+            let count = table.rows.len() as u64;
+            ensure!(count == table.count, "table {name} has {count} rows and says {}", table.count);
+        }
+        for name in TABLES {
+            ensure!(rows.tables.contains_key(name), "the read-back has no table {name}");
+        }
+        Ok(rows)
+    }
+
     /// How many rows a table has.
     ///
     /// # Panics

@@ -15,11 +15,25 @@ use crate::transcript::{Side, Transcript};
 #[derive(Debug, Args)]
 pub struct RelayArgs {
     /// The transcript; the file must not exist.
-    #[arg(long)]
-    transcript: PathBuf,
+    #[arg(long, required_unless_present = "into")]
+    transcript: Option<PathBuf>,
+    /// Instead: a new transcript in this directory, for a server that is started again and again
+    #[arg(long, value_name = "DIR", conflicts_with = "transcript")]
+    into: Option<PathBuf>,
     /// The server and its arguments.
     #[arg(last = true, required = true)]
     server: Vec<OsString>,
+}
+
+impl RelayArgs {
+    fn file(&self) -> anyhow::Result<PathBuf> {
+        if let Some(directory) = &self.into {
+            // A process ID may come again.
+            let name = format!("{}-{:016x}.jsonl", std::process::id(), getrandom::u64()?);
+            return Ok(directory.join(name));
+        }
+        self.transcript.clone().context("a transcript has a file")
+    }
 }
 
 /// Relays until the server has ended, and gives its exit code; 128 and the signal's number for a
@@ -28,7 +42,7 @@ pub struct RelayArgs {
 /// # Errors
 /// If the server does not start or the transcript cannot be written.
 pub fn run(args: &RelayArgs) -> anyhow::Result<i32> {
-    let transcript = Transcript::create(&args.transcript)?;
+    let transcript = Transcript::create(&args.file()?)?;
     let (program, arguments) = args.server.split_first().context("name a server after --")?;
     let mut server = Command::new(program)
         .args(arguments)

@@ -1,5 +1,5 @@
-//! An MCP client of any served revision on a server that runs as a child, over stdio or HTTP. It sends what it is told
-//! to send and sorts what comes back; it recovers nothing by itself.
+//! An MCP client of any served revision on a server that runs as a child, over stdio or HTTP. It
+//! sends what it is told to send and sorts what comes back; it recovers nothing by itself.
 
 use std::ffi::OsString;
 use std::path::Path;

@@ -26,7 +26,7 @@ pub enum Side {
 
 /// One line of a transcript.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Line {
+pub struct Line {
     from: Side,
     at: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -35,6 +35,21 @@ struct Line {
     base64: Option<String>,
     #[serde(default = "whole", skip_serializing_if = "is_whole")]
     whole: bool,
+}
+
+impl Line {
+    /// As JSON; `null` if it is none.
+    #[must_use]
+    pub fn json(&self) -> serde_json::Value {
+        let text = self.utf8.as_deref().unwrap_or_default();
+        serde_json::from_str(text).unwrap_or_default()
+    }
+
+    /// The same with another text, where it is text.
+    #[must_use]
+    pub fn map_text(self, map: impl FnOnce(&str) -> String) -> Self {
+        Self { utf8: self.utf8.map(|text| map(&text)), ..self }
+    }
 }
 
 const fn whole() -> bool {

@@ -7,6 +7,8 @@ use std::process::Command;
 
 use counterfoil::data_dir::{DataDir, TOKENS_FILE};
 use counterfoil::tokens::{self, NewToken, Right};
+use counterfoil_lab::bench::delivery_raw::RawOutbox;
+use counterfoil_lab::bench::delivery_side::OutboxLedger;
 use counterfoil_lab::bench::http::Connection;
 use counterfoil_lab::bench::raw_side::RawLedger;
 use counterfoil_lab::bench::store_side::{Callers, StoreLedger};
@@ -18,6 +20,9 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 const TABLES: [&str; 3] = ["operations", "issues", "audit_events"];
+/// What an acceptance and a delivery write to.
+const OUTBOX_TABLES: [&str; 5] =
+    ["operations", "outbox", "outbox_requests", "audit_events", "ledger"];
 
 #[test]
 fn every_part_runs_and_keeps_the_form_of_its_results() {
@@ -69,6 +74,28 @@ fn deliveries_are_measured_and_keep_the_form_of_their_results() {
 }
 
 #[test]
+fn a_wrap_is_measured_and_keeps_the_form_of_its_results() {
+    // Promise: whoever reads the results of a wrap finds the same names and numbers after every
+    // change, and each bound that it must keep.
+    let output = Command::new(env!("CARGO_BIN_EXE_counterfoil-lab"))
+        .args(["bench", "wrap", "--quick", "--json"])
+        .output()
+        .expect("runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("is JSON");
+    let results = report["results"].as_array().expect("results");
+    let names: Vec<&str> = results.iter().filter_map(|one| one["name"].as_str()).collect();
+    let calls = ["wrap_pass", "wrap_guarded", "copier", "appends"];
+    assert_eq!(names, [&calls[..], &calls[..3], &["wrap_start"]].concat());
+    for figure in results {
+        for field in ["callers", "ops_per_s", "p50_ms", "p99_ms"] {
+            assert!(figure[field].as_f64().is_some_and(|n| n > 0.0), "{figure}");
+        }
+    }
+    assert_eq!(report["checks"].as_array().map(Vec::len), Some(7));
+}
+
+#[test]
 fn a_soak_runs_and_keeps_the_form_of_its_results() {
     // Promise: at half load for an hour (seconds, unless larger counts are asked for) memory, open
     // files and the log of a server stay what they are.
@@ -94,7 +121,7 @@ async fn raw_sqlite_writes_the_rows_that_the_ledger_writes() {
     let pool = Pool::fill(1, ENDLESS, || workload.submission());
     store.round(1, Callers::Threads, pool).await.expect("one operation");
     store.close().await.expect("closes");
-    let expected = shapes(&path);
+    let expected = shapes(&path, &TABLES);
     assert_eq!(expected.len(), TABLES.len(), "one row in each table");
     for form in ["fewest statements", "the same statements"] {
         let place = tempfile::tempdir().expect("a directory");
@@ -105,8 +132,33 @@ async fn raw_sqlite_writes_the_rows_that_the_ledger_writes() {
             _ => tokio::task::block_in_place(|| raw.limit_round(1, &pool)),
         };
         round.expect("one operation");
-        assert_eq!(shapes(raw.path()), expected, "{form}");
+        assert_eq!(shapes(raw.path(), &TABLES), expected, "{form}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn raw_sqlite_writes_the_rows_that_an_acceptance_and_a_delivery_write() {
+    // Promise: the outbox is not compared with somebody who writes less, nor with other states.
+    let place = tempfile::tempdir().expect("a directory");
+    let mut workload = Workload::new(Ids::TimeOrdered).expect("a workload");
+    let path = place.path().join("ledger.db");
+    let ledger = OutboxLedger::open(&path, &workload).await.expect("opens");
+    let mut raw = RawOutbox::create(place.path()).expect("made");
+    ledger.fill(&mut workload, 1).await.expect("one acceptance");
+    let pool = Pool::fill(1, ENDLESS, || workload.row());
+    tokio::task::block_in_place(|| raw.accept(1, &pool)).expect("one acceptance");
+    let accepted = shapes(&path, &OUTBOX_TABLES);
+    assert_eq!(accepted.len(), 5, "one row in each table");
+    assert_eq!(shapes(raw.path(), &OUTBOX_TABLES), accepted, "accepted");
+    assert_eq!(states(raw.path()), states(&path), "accepted");
+
+    ledger.deliver(1).await.expect("one delivery");
+    tokio::task::block_in_place(|| raw.deliver(1)).expect("one delivery");
+    let delivered = shapes(&path, &OUTBOX_TABLES);
+    assert_eq!(delivered.len(), 7, "two audit events more");
+    assert_eq!(shapes(raw.path(), &OUTBOX_TABLES), delivered, "delivered");
+    assert_eq!(states(raw.path()), states(&path), "delivered");
+    ledger.close().await.expect("closes");
 }
 
 #[tokio::test]
@@ -144,11 +196,25 @@ async fn the_unguarded_server_over_http_stands_behind_the_same_gate() {
     }
 }
 
+/// What `states` reads of one row.
+type States = (i64, i64, i64, i64, i64, i64, Vec<u8>);
+
+/// The states that an item and its operation are in, and the kinds of their audit events.
+fn states(ledger: &Path) -> Vec<States> {
+    let connection = rusqlite::Connection::open(ledger).expect("opens");
+    let sql = "SELECT o.state, o.phase, o.nature, d.state, d.fence, d.attempts, a.kind \
+        FROM operations o JOIN outbox d USING (operation_key) \
+        JOIN audit_events a USING (operation_key) ORDER BY a.seq";
+    let mut statement = connection.prepare(sql).expect("a query");
+    let rows = statement.query_map([], |row| row.try_into()).expect("rows");
+    rows.map(|row| row.expect("a row")).collect()
+}
+
 /// The type and the length of every column of every row.
-fn shapes(ledger: &Path) -> Vec<(&'static str, Vec<String>)> {
+fn shapes(ledger: &Path, tables: &[&'static str]) -> Vec<(&'static str, Vec<String>)> {
     let connection = rusqlite::Connection::open(ledger).expect("opens");
     let mut found = Vec::new();
-    for table in TABLES {
+    for &table in tables {
         let all = connection.prepare(&format!("SELECT * FROM {table}")).expect("a table");
         let shape = |name: &str| {
             format!("'{name} ' || typeof({name}) || ' ' || coalesce(length({name}), '')")

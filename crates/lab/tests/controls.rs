@@ -3,96 +3,55 @@
 
 mod common;
 
-use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use common::{Bench, check_applied, check_settled, close};
-use counterfoil_lab::child::ChildOptions;
-use counterfoil_lab::cuts::{CutSpec, End};
-use counterfoil_lab::history::{Physical, Recorder, Rule, check};
-use counterfoil_lab::process::Ended;
-use counterfoil_lab::session::{Caller, Issue, Protocol, Reply};
-
-const MODERN: Protocol = Protocol::V2026_07_28;
-
-/// Makes the issue, in two rounds or in one, and keeps what was seen.
-async fn make(caller: &Caller, issue: &Issue, in_rounds: bool, recorder: &Recorder) -> Reply {
-    let call = recorder.invoke_write(issue);
-    let reply = if in_rounds {
-        caller.create_issue(issue).await
-    } else {
-        caller.call("create_issue", issue.arguments_with_body()).await
-    };
-    recorder.ended(call, &reply);
-    reply
-}
-
-/// How the second request comes about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Retry {
-    Identical,
-    Changed,
-    AfterCrash,
-}
-
-/// One issue, and a retry of it under the same ID. Gives what the checker finds, and the rows.
-async fn retry(retry: Retry, unguarded: bool) -> (BTreeSet<Rule>, u64) {
-    let bench = Bench::new(&format!("control-{retry:?}-{unguarded}"));
-    let options = ChildOptions { unguarded, ..bench.options() };
-    let recorder = Recorder::default();
-    let issue = Issue::new("control", "Export fails", "It stops at row 65,536.");
-    let second = match retry {
-        Retry::Changed => issue.clone().body("It stops at row 65,537."),
-        Retry::Identical | Retry::AfterCrash => issue.clone(),
-    };
-    // Round one of a known operation asks nothing, so a changed answer needs the other way.
-    let in_rounds = retry != Retry::Changed;
-    let mut first_options = options.clone();
-    if retry == Retry::AfterCrash {
-        first_options.cut = vec![CutSpec::first("store.after_commit", End::Exit(70))];
-    }
-    let session = bench.open(&first_options, MODERN).await;
-    let first = make(session.caller(), &issue, in_rounds, &recorder).await;
-    if retry == Retry::AfterCrash {
-        assert!(matches!(first, Reply::Lost(_)), "{first:?}");
-        assert_eq!(session.ended().await.expect("it ends"), Ended::Code(70));
-    } else {
-        check_applied(&first, false);
-        close(session).await;
-    }
-    let session = bench.open(&options, MODERN).await;
-    make(session.caller(), &second, in_rounds, &recorder).await;
-    close(session).await;
-    let rows = bench.rows();
-    let physical =
-        if unguarded { Physical::of_unguarded(&rows) } else { Physical::of_ledger(&rows) };
-    let found = check(&recorder.history(), &physical);
-    (found.into_iter().map(|violation| violation.rule).collect(), rows.count("issues"))
-}
+use common::{Bench, WAYS};
+use counterfoil_lab::cases::{self, Suite, control};
+use counterfoil_lab::evidence::exchange;
+use counterfoil_lab::evidence::judge::{Cell, judge};
 
 #[tokio::test]
-async fn every_retry_duplicates_without_a_ledger_and_none_with_it() {
+async fn every_retry_duplicates_without_a_ledger() {
     // Promise: the tests of the guarded server can fail: what they look for is really there when
-    // nothing guards.
-    for kind in [Retry::Identical, Retry::Changed, Retry::AfterCrash] {
-        let (found, issue_count) = retry(kind, true).await;
-        assert_eq!(issue_count, 2, "unguarded, {kind:?}");
-        assert!(found.contains(&Rule::OneEffect), "unguarded, {kind:?}: {found:?}");
-        assert_eq!(retry(kind, false).await, (BTreeSet::new(), 1), "guarded, {kind:?}");
+    // nothing guards; and the guard binds an identity, not the contents: a new ID makes issue 2.
+    for (protocol, over) in &WAYS[..2] {
+        for (case, _) in Suite::Controls.cases() {
+            let bench = Bench::of_case(&format!("control-{case}"), *protocol, *over);
+            cases::run(case, &bench).await.expect("the lab itself works");
+        }
     }
 }
 
 #[tokio::test]
-async fn a_fresh_id_is_a_fresh_effect() {
-    // Promise: the guard binds an identity, not the contents: a new ID makes issue 2.
-    let bench = Bench::new("control-fresh");
-    let session = bench.open(&bench.options(), MODERN).await;
-    let recorder = Recorder::default();
-    for (number, id) in [(1, "first"), (2, "second")] {
-        let issue = Issue::new(id, "Export fails", "It stops at row 65,536.");
-        let reply = make(session.caller(), &issue, true, &recorder).await;
-        check_settled(&reply, "applied", number, &format!("created {number}"), false);
+async fn a_control_that_does_not_duplicate_fails() {
+    // Promise: what tells the control from the cases is the ledger alone; with one, the same retry
+    // adds nothing, and then neither the control nor the judge of its files is content.
+    for (protocol, over) in &WAYS[..2] {
+        let bench = Bench::of_case("control-twin", *protocol, *over);
+        let seen = control::guarded_twin(&bench).await.expect("the lab itself works");
+        let content = catch_unwind(AssertUnwindSafe(|| control::check_duplicate(&bench, &seen)));
+        assert!(content.is_err(), "the control is content without a duplicate");
+        let exchanges = exchange::read(bench.transcripts(), &bench.runs()).expect("transcripts");
+        let mut cell = Cell { runs: bench.runs(), exchanges, rows: bench.rows() };
+        let refused = |cell: &Cell, words: &str| {
+            let error = judge("identical", cell).expect_err("it is no duplicate").to_string();
+            assert!(error.contains(words), "{error}");
+        };
+        refused(&cell, "a server had a ledger");
+        cell.runs.iter_mut().for_each(|run| run.flags.push("--unguarded".into()));
+        refused(&cell, "did not duplicate");
     }
-    close(session).await;
-    let rows = bench.check_rows(2, &[("first", "applied"), ("second", "applied")]);
-    assert_eq!(check(&recorder.history(), &Physical::of_ledger(&rows)), []);
+}
+
+#[tokio::test]
+async fn every_case_fails_on_servers_without_a_ledger() {
+    // Promise: no case passes by itself: each needs the ledger that it is about.
+    for (protocol, over) in &WAYS[..2] {
+        for (case, _) in Suite::Cases.cases() {
+            let bench = Bench::of_case(&format!("without-{case}"), *protocol, *over).unguarded();
+            let run = tokio::spawn(async move { cases::run(case, &bench).await }).await;
+            let broken = run.as_ref().is_err_and(tokio::task::JoinError::is_panic);
+            assert!(broken, "case {case} over {over:?} without a ledger: {run:?}");
+        }
+    }
 }

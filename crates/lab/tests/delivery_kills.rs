@@ -44,8 +44,14 @@ async fn random_kills_of_server_worker_and_target_lose_and_repeat_no_delivery() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_same_load_on_a_target_that_gets_repeats_is_found_to_duplicate() {
     // Promise: the campaign can fail: where repeats are allowed the same load leaves what it looks
-    // for.
-    let (summary, again) = campaign(5, true).await;
+    // for. Chance may leave a short campaign without a repeat: then there is another.
+    let (mut summary, mut again) = campaign(5, true).await;
+    for _ in 0..4 {
+        if summary.duplicates_count > 0 {
+            break;
+        }
+        (summary, again) = campaign(5, true).await;
+    }
     assert!(summary.duplicates_count > 0, "{again}: {summary:?}");
     let duplicates = summary.violations.iter().filter(|found| found.starts_with("OneEffect"));
     assert_eq!(duplicates.count(), summary.duplicates_count, "{again}: {summary:?}");

@@ -11,10 +11,10 @@ import { BODY, DIES_AFTER_COMMIT, OP } from "./settings.mjs";
 
 /** The same tools and tables, unguarded; and the guarded server under a fresh ID. */
 export function control(transport) {
-  labSuite(transport, "the control", CASES);
+  labSuite(transport, "the control", CONTROLS);
 }
 
-const CASES = {
+export const CONTROLS = {
   async "unguarded, an identical retry makes a duplicate"(makeBench) {
     // Promise: the detector sees the duplicate that an identical retry makes.
     const bench = makeBench(["--unguarded"]);

@@ -65,7 +65,7 @@ async function join(address, { folder, data, principal, authorization }) {
   const ended = async () => {
     const { exit, log } = await relay.end();
     assert.equal(exit, 0, `the relay said: ${log}`);
-    return { frames: readTranscript(transcript) };
+    return { transcripts: [transcript], frames: readTranscript(transcript) };
   };
   return { transport, transcript, ended };
 }

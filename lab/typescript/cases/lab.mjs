@@ -9,7 +9,7 @@
 // ends, its exit code and all that it said are checked.
 
 import assert from "node:assert/strict";
-import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
+import { appendFileSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import { describe, test } from "node:test";
@@ -71,11 +71,16 @@ export function labSuite(transport, name, cases) {
   });
 }
 
-/** COUNTERFOIL_LAB_KEEP=DIR keeps transcripts, logs and ledgers there, a folder a test. */
-async function onBenches(transport, title, body) {
-  const kept = process.env.COUNTERFOIL_LAB_KEEP;
+/** Where COUNTERFOIL_LAB_KEEP keeps what a test leaves. */
+export function keptFolder(transport, title) {
   const label = `typescript ${transport.name} ${title}`.replace(/[^A-Za-z0-9]+/g, "-");
-  const folder = kept ? path.join(kept, label) : mkdtempSync(path.join(os.tmpdir(), "lab-"));
+  return path.join(process.env.COUNTERFOIL_LAB_KEEP, label);
+}
+
+/** COUNTERFOIL_LAB_KEEP=DIR keeps transcripts, logs and ledgers there, a folder a test. */
+export async function onBenches(transport, title, body) {
+  const kept = process.env.COUNTERFOIL_LAB_KEEP;
+  const folder = kept ? keptFolder(transport, title) : mkdtempSync(path.join(os.tmpdir(), "lab-"));
   if (kept) {
     mkdirSync(kept, { recursive: true });
     // Evidence is never overwritten: a folder that is there already is an error.
@@ -120,7 +125,19 @@ export class Bench {
   async serve({ atMs = 0, principal = "alice", flags = [], ...options } = {}) {
     const server = this.#nextServer(atMs, flags);
     const link = await this.transport.open({ ...server, principal });
-    return this.#connect(link, options);
+    const session = await this.#connect(link, options);
+    const { clockMs, flags: all } = server;
+    session.run = { number: this.#served, principal, clock_ms: clockMs, flags: all };
+    return session;
+  }
+
+  /** Keeps what servers were told and how they ended, for those who judge by files alone. */
+  note(run, processes) {
+    const file = path.join(this.folder, "servers.jsonl");
+    for (const { transcript, exit } of processes) {
+      const kept = { ...run, transcript: path.relative(this.folder, transcript), exit };
+      appendFileSync(file, `${JSON.stringify(kept)}\n`);
+    }
   }
 
   /** One server, and a client for each principal. `end` lets all of them go. */
@@ -241,6 +258,11 @@ class Session {
     const { frames, ...left } = await this.leave();
     this.bench.open.splice(this.bench.open.indexOf(this), 1);
     this.frames = frames;
+    if (this.run) {
+      const exits = left.exits.map(String);
+      const processes = left.transcripts.map((transcript, n) => ({ transcript, exit: exits[n] }));
+      this.bench.note(this.run, processes);
+    }
     if (left.exits) {
       checkEnd(left, exitCode);
     }

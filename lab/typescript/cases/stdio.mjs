@@ -4,7 +4,8 @@
 //   open({ folder, data, principal, clockMs, flags })  gives a link to a new server;
 //   lost(error)  says whether an error of the SDK means that no reply came.
 // A link has the SDK's `transport`, not yet started, and
-//   ended()  for when the client has closed: `{ exits, log, frames }` of all that it started.
+//   ended()  for when the client has closed: `{ exits, log, transcripts, frames }` of all that it
+//   started.
 
 import { existsSync, readFileSync, readdirSync } from "node:fs";
 import path from "node:path";
@@ -58,6 +59,7 @@ async function ended(folder) {
   return {
     exits: texts("exit").map(Number),
     log: texts("log").join(""),
+    transcripts: places.map((place) => path.join(place, "transcript.jsonl")),
     frames: places.flatMap((place) => readTranscript(path.join(place, "transcript.jsonl"))),
   };
 }

@@ -13,10 +13,10 @@ const PARTIAL = "created 1; watcher absent; compensation failed";
 
 /** What a client may rely on when replies are lost, repeated or changed. */
 export function twelveCases(transport) {
-  labSuite(transport, "the twelve cases", CASES);
+  labSuite(transport, "the twelve cases", TWELVE);
 }
 
-const CASES = {
+export const TWELVE = {
   async "01 an identical retry gets the same stored result"(makeBench) {
     // Promise: the same identity and fingerprint replays, and writes nothing more.
     const op = "case-01-operation";

@@ -1,6 +1,7 @@
 //! What the outbox is compared with: raw SQLite that writes the same rows and the same states. It
 //! makes no digest, decides nothing and reads back only what it needs to find its rows.
 
+use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
@@ -24,7 +25,15 @@ const BOOT: [u8; 16] = [1; 16];
 /// A file with an outbox that no ledger writes to.
 #[derive(Debug)]
 pub struct RawOutbox {
+    path: PathBuf,
     connection: Connection,
+}
+
+/// A row under way: its key, and what its audit events repeat of the operation.
+struct Held {
+    key: [u8; 16],
+    operation_id: Vec<u8>,
+    principal: Vec<u8>,
 }
 
 impl RawOutbox {
@@ -32,14 +41,21 @@ impl RawOutbox {
     ///
     /// # Errors
     /// If the file cannot be made.
-    pub fn create(directory: &std::path::Path) -> anyhow::Result<Self> {
-        let connection = RawLedger::create(directory)?.into_connection();
+    pub fn create(directory: &Path) -> anyhow::Result<Self> {
+        let raw = RawLedger::create(directory)?;
+        let (path, connection) = (raw.path().to_owned(), raw.into_connection());
         connection.set_prepared_statement_cache_capacity(64);
         connection.execute_batch(
             "INSERT INTO outbox_targets (target_no, name) VALUES (1, x'62656e6368');
              INSERT INTO outbox_terms (terms_no, terms) VALUES (1, x'7b7d')",
         )?;
-        Ok(Self { connection })
+        Ok(Self { path, connection })
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// `callers` threads and one writer, which commits what is waiting together.
@@ -97,28 +113,29 @@ impl RawOutbox {
         while latencies.len() < count {
             let begun = Instant::now();
             let wanted = BATCH_COUNT.min(count - latencies.len());
-            let keys = self.claim(wanted)?;
-            ensure!(keys.len() == wanted, "only {} of {wanted} rows are due", keys.len());
-            self.begin_send(&keys)?;
-            self.report(&keys)?;
-            latencies.extend(std::iter::repeat_n(begun.elapsed(), keys.len()));
+            let held = self.claim(wanted)?;
+            ensure!(held.len() == wanted, "only {} of {wanted} rows are due", held.len());
+            self.begin_send(&held)?;
+            self.report(&held)?;
+            latencies.extend(std::iter::repeat_n(begun.elapsed(), held.len()));
         }
         Ok(Round::new(start.elapsed(), latencies))
     }
 
-    fn claim(&mut self, count: usize) -> anyhow::Result<Vec<[u8; 16]>> {
+    fn claim(&mut self, count: usize) -> anyhow::Result<Vec<Held>> {
         let now = now_ms();
         let transaction = self.connection.transaction()?;
-        let keys: Vec<[u8; 16]> = transaction
+        let held: Vec<Held> = transaction
             .prepare_cached(
-                "SELECT d.operation_key, r.request FROM outbox d JOIN outbox_requests r \
-                 ON r.operation_key = d.operation_key WHERE d.target_no = 1 \
-                 AND d.next_attempt_ms <= ?1 AND d.quarantined = 0 \
+                "SELECT d.operation_key, o.operation_id, o.principal, r.request FROM outbox d \
+                 JOIN outbox_requests r ON r.operation_key = d.operation_key \
+                 JOIN operations o ON o.operation_key = d.operation_key \
+                 WHERE d.target_no = 1 AND d.next_attempt_ms <= ?1 AND d.quarantined = 0 \
                  ORDER BY d.next_attempt_ms, d.operation_key LIMIT ?2",
             )?
             .query_map(params![now, count as i64], |row| {
-                row.get::<_, Vec<u8>>(1)?;
-                row.get(0)
+                row.get::<_, Vec<u8>>(3)?;
+                Ok(Held { key: row.get(0)?, operation_id: row.get(1)?, principal: row.get(2)? })
             })?
             .collect::<Result<_, _>>()?;
         {
@@ -127,16 +144,17 @@ impl RawOutbox {
                  lease_until_ms = ?3, lease_probe = 0, next_attempt_ms = NULL, \
                  updated_at_ms = ?4, row_check = ?5 WHERE operation_key = ?1",
             )?;
-            for key in &keys {
+            for Held { key, .. } in &held {
                 let (key, boot) = (key.as_slice(), BOOT.as_slice());
                 lease.execute(params![key, boot, now + LEASE_MS, now, CHECK.as_slice()])?;
             }
         }
+        keep_mark(&transaction, now)?;
         transaction.commit()?;
-        Ok(keys)
+        Ok(held)
     }
 
-    fn begin_send(&mut self, keys: &[[u8; 16]]) -> anyhow::Result<()> {
+    fn begin_send(&mut self, all: &[Held]) -> anyhow::Result<()> {
         let now = now_ms();
         let transaction = self.connection.transaction()?;
         {
@@ -145,45 +163,70 @@ impl RawOutbox {
                  lease_until_ms = ?3, last_send_until_ms = ?3, updated_at_ms = ?2, \
                  row_check = ?4 WHERE operation_key = ?1",
             )?;
-            let mut audit = transaction.prepare_cached(AUDIT)?;
-            for key in keys {
-                let key = key.as_slice();
+            for held in all {
+                let key = held.key.as_slice();
                 begin.execute(params![key, now, now + LEASE_MS, CHECK.as_slice()])?;
-                audit.execute(params![key, now, b"attempt_begun".as_slice()])?;
+                held.audit(&transaction, now, b"attempt_started")?;
             }
         }
+        keep_mark(&transaction, now)?;
         Ok(transaction.commit()?)
     }
 
-    fn report(&mut self, keys: &[[u8; 16]]) -> anyhow::Result<()> {
+    fn report(&mut self, all: &[Held]) -> anyhow::Result<()> {
         let now = now_ms();
         let transaction = self.connection.transaction()?;
         {
             let mut item = transaction.prepare_cached(
                 "UPDATE outbox SET state = 3, lease_boot = NULL, lease_until_ms = NULL, \
-                 lease_probe = NULL, external_id = ?2, updated_at_ms = ?3, row_check = ?4 \
-                 WHERE operation_key = ?1",
+                 lease_probe = NULL, last_send_until_ms = ?3, external_id = ?2, \
+                 updated_at_ms = ?3, row_check = ?4 WHERE operation_key = ?1",
             )?;
             let mut operation = transaction.prepare_cached(
                 "UPDATE operations SET state = 1, phase = 0, result = ?2, settled_at_ms = ?3, \
                  retention_ends_ms = ?4, row_check = ?5 WHERE operation_key = ?1",
             )?;
-            let mut audit = transaction.prepare_cached(AUDIT)?;
-            for key in keys {
-                let (key, check) = (key.as_slice(), CHECK.as_slice());
+            for held in all {
+                let (key, check) = (held.key.as_slice(), CHECK.as_slice());
                 let result = b"\"created 1234567\"".as_slice();
                 operation.execute(params![key, result, now, now + RETENTION_MS, check])?;
-                audit.execute(params![key, now, b"delivered".as_slice()])?;
+                held.audit(&transaction, now, b"delivered")?;
                 item.execute(params![key, b"1234567".as_slice(), now, check])?;
             }
         }
+        keep_mark(&transaction, now)?;
         Ok(transaction.commit()?)
     }
 }
 
+impl Held {
+    fn audit(&self, connection: &Connection, now: i64, kind: &[u8]) -> rusqlite::Result<()> {
+        audit(connection, &self.key, now, kind, (&self.operation_id, &self.principal))
+    }
+}
+
 const AUDIT: &str = "INSERT INTO audit_events (operation_key, seq, at_ms, kind, identity, who) \
-    SELECT ?1, coalesce(max(seq), 0) + 1, ?2, ?3, x'6f', x'61' FROM audit_events \
-    WHERE operation_key = ?1";
+    VALUES (?1, (SELECT coalesce(max(seq), 0) + 1 FROM audit_events WHERE operation_key = ?1), \
+    ?2, ?3, ?4, ?5)";
+
+fn audit(
+    connection: &Connection,
+    key: &[u8; 16],
+    now: i64,
+    kind: &[u8],
+    (identity, who): (&[u8], &[u8]),
+) -> rusqlite::Result<()> {
+    let values = params![key.as_slice(), now, kind, identity, who];
+    connection.prepare_cached(AUDIT)?.execute(values).map(|_| ())
+}
+
+/// The latest time that anything was stamped with, as every transaction of the ledger leaves it.
+fn keep_mark(connection: &Connection, now: i64) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached("UPDATE ledger SET high_water_ms = ?1 WHERE high_water_ms < ?1")?
+        .execute([now])
+        .map(|_| ())
+}
 
 fn write_groups(
     connection: &mut Connection,
@@ -198,6 +241,7 @@ fn write_groups(
         for (_, row) in &group {
             write(&transaction, row)?;
         }
+        keep_mark(&transaction, now_ms())?;
         transaction.commit()?;
         for (caller, _) in group.drain(..) {
             replies[caller].send(()).context("a caller has gone")?;
@@ -215,8 +259,8 @@ fn write(connection: &Connection, row: &Row) -> rusqlite::Result<()> {
             "INSERT INTO operations (operation_key, tenant_no, id_kind, id_bytes, operation_id, \
              principal, tool_id, tool_version, profile, key_id, fingerprint, call_fingerprint, \
              state, phase, boot_id, fence, lease_until_ms, nonce, created_at_ms, retention_ms, \
-             row_check, nature) VALUES (?1, ?2, ?3, ?4, ?5, x'616c696365', x'746f6f6c', x'31', 1, \
-             1, ?6, ?7, 0, 4, ?8, 1, ?9, ?10, ?9, ?11, ?12, 2)",
+             row_check, nature) VALUES (?1, ?2, ?3, ?4, ?5, x'616c696365', \
+             x'6372656174655f6973737565', x'31', 1, 1, ?6, ?7, 0, 4, ?8, 1, ?9, ?10, ?9, ?11, ?12, 2)",
         )?
         .execute(params![
             key,
@@ -245,6 +289,5 @@ fn write(connection: &Connection, row: &Row) -> rusqlite::Result<()> {
             "INSERT INTO outbox_requests (operation_key, row_check, request) VALUES (?1, ?2, ?3)",
         )?
         .execute(params![key, CHECK.as_slice(), row.request()])?;
-    connection.prepare_cached(AUDIT)?.execute(params![key, now, b"accepted".as_slice()])?;
-    Ok(())
+    audit(connection, &row.key, now, b"accepted", (id, b"alice"))
 }

@@ -12,7 +12,7 @@ use counterfoil_core::record::StoredResult;
 use counterfoil_store::outbox::{
     Acceptance, Accepted, BeginSend, Begun, Claim, Happened, Outbox as _, Report,
 };
-use counterfoil_store::{SqliteOptions, SqliteStore, Store as _};
+use counterfoil_store::{SqliteOptions, SqliteStore, Store as _, UnderWay};
 
 use tokio::sync::Barrier;
 
@@ -126,6 +126,7 @@ impl OutboxLedger {
             lease: LEASE,
             max_count,
             probe: false,
+            under_way: UnderWay::default(),
         };
         let items = self.store.claim(claim).await?.items;
         let begin = |key, fence| BeginSend { key, boot: self.boot, fence, lease: LEASE };

@@ -21,6 +21,8 @@ pub mod store_side;
 pub mod submit;
 pub mod table;
 pub mod work;
+pub mod wrap;
+pub mod wrap_side;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -39,6 +41,8 @@ pub enum BenchCommand {
     Ledger(LedgerArgs),
     /// Measure the outbox beside raw SQLite, and deliveries over HTTP beside a bare client
     Delivery(delivery::DeliveryArgs),
+    /// Measure a wrapped server beside a relay that only copies bytes
+    Wrap(wrap::WrapArgs),
     /// Start a worker on an outbox that is full and print how soon it delivers
     #[command(hide = true)]
     Restart(delivery_restart::RestartArgs),
@@ -106,6 +110,7 @@ pub async fn run(command: &BenchCommand) -> anyhow::Result<String> {
     match command {
         BenchCommand::Ledger(args) => ledger(args).await,
         BenchCommand::Delivery(args) => delivery::run(args).await,
+        BenchCommand::Wrap(args) => wrap::run(args),
         BenchCommand::Restart(args) => delivery_restart::deliver(args).await,
         BenchCommand::Load(args) => load::load(args).await,
     }

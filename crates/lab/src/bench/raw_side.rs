@@ -65,6 +65,7 @@ impl RawLedger {
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         connection.pragma_update(None, "synchronous", "full")?;
         connection.pragma_update(None, "cache_size", -16 * 1024)?;
+        connection.pragma_update(None, "temp_store", "memory")?;
         Ok(Self { path: path.into(), connection })
     }
 
@@ -327,8 +328,8 @@ impl<'c> Same<'c> {
             )?,
             audit: connection.prepare(
                 "INSERT INTO audit_events (operation_key, seq, at_ms, kind, identity, who, \
-                 reason, proof) SELECT ?1, coalesce(max(seq), 0) + 1, ?2, ?3, ?4, ?5, NULL, NULL \
-                 FROM audit_events WHERE operation_key = ?1",
+                 reason, proof) VALUES (?1, (SELECT coalesce(max(seq), 0) + 1 FROM audit_events \
+                 WHERE operation_key = ?1), ?2, ?3, ?4, ?5, NULL, NULL)",
             )?,
             release: connection.prepare("RELEASE command")?,
             high_water: connection

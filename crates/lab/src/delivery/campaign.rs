@@ -1,4 +1,4 @@
-//! `counterfoil-lab kills --delivery`: clients file tickets without a pause while the server that
+//! `counterfoil-lab kills --delivery`: MCP clients file tickets without a pause while the server that
 //! accepts them, a worker beside it and the help desk die by SIGKILL, alone or together, and are
 //! started again. At the end everything comes to rest, and the judge holds the ledger against the
 //! desk's log.
@@ -8,8 +8,8 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
@@ -18,10 +18,11 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::front::{Front, Taken};
-use super::judge::{self, Left};
+use super::front::{self, TOOLS, Taken, Told};
+use super::judge::{self, Calls, Left};
 use crate::process::{Ended, Launch, Pipes, Process};
 use crate::random::Random;
+use crate::session::{Caller, Protocol, Session};
 use crate::within::within;
 
 /// A kill comes after at most this many answers.
@@ -31,8 +32,6 @@ const MOST_DELAY_US: u64 = 30_000;
 /// A call that was refused, or lost, is made again at the latest at the end, so often.
 const MOST_TRIES: usize = 20;
 const CLIENTS: usize = 6;
-/// Each promises something else about repeats.
-const CONNECTORS: [&str; 3] = ["key", "lookup", "never"];
 
 /// What is to be done.
 #[derive(Debug, Clone)]
@@ -65,6 +64,8 @@ pub struct Summary {
     pub desk_kills_count: u32,
     /// Operations whose acceptance was answered.
     pub accepted_count: usize,
+    /// Of them those whose answer had the effect's own result.
+    pub applied_at_once_count: usize,
     /// Calls whose answer never came.
     pub lost_answers_count: usize,
     /// Items of the ledger by their state.
@@ -110,11 +111,11 @@ pub async fn run(campaign: &Campaign) -> anyhow::Result<Summary> {
         anyhow::Ok(())
     };
     within("every item comes to rest", rest).await??;
+    let calls = cast.calls(&load).await;
     cast.end().await?;
-    let accepted = load.accepted();
     let log = log_of(&campaign.place);
     let Left { states, effects_count, duplicates_count, attempts_count, violations } =
-        judge::judge((&engine, &caller), &log, &accepted).await?;
+        judge::judge((&engine, &caller), &log, &calls).await?;
     engine.close().await?;
     let [server_kills_count, worker_kills_count, desk_kills_count] = kills;
     Ok(Summary {
@@ -123,7 +124,8 @@ pub async fn run(campaign: &Campaign) -> anyhow::Result<Summary> {
         server_kills_count,
         worker_kills_count,
         desk_kills_count,
-        accepted_count: accepted.len(),
+        accepted_count: calls.accepted.len(),
+        applied_at_once_count: calls.accepted.iter().filter(|told| told.is_applied).count(),
         lost_answers_count: load.lost_count.load(Ordering::SeqCst) as usize,
         states,
         attempts_count,
@@ -160,59 +162,57 @@ struct Load {
     next: AtomicU64,
     lost_count: AtomicU64,
     stop: AtomicBool,
-    accepted: std::sync::Mutex<Vec<String>>,
+    accepted: Mutex<Vec<Told>>,
+    /// Answers that no call may get.
+    wrong: Mutex<Vec<String>>,
     /// Not answered, or refused: asked for again.
-    open: std::sync::Mutex<Vec<u64>>,
+    open: Mutex<Vec<u64>>,
 }
 
 fn id_of(number: u64) -> String {
     format!("ticket-{number}")
 }
 
-const fn connector_of(number: u64) -> &'static str {
-    CONNECTORS[(number % CONNECTORS.len() as u64) as usize]
+const fn tool_of(number: u64) -> &'static str {
+    TOOLS[(number % TOOLS.len() as u64) as usize]
 }
 
 impl Load {
-    fn accepted(&self) -> Vec<String> {
-        self.accepted.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
-    }
-
     fn take_open(&self) -> Vec<u64> {
-        std::mem::take(&mut *self.open.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+        std::mem::take(&mut *locked(&self.open))
     }
 
     /// Asks for one operation; whether it was answered.
-    async fn ask(&self, front: &Front, number: u64) -> bool {
+    async fn ask(&self, caller: &Caller, number: u64) -> bool {
         let id = id_of(number);
-        let taken = front.accept(connector_of(number), &id).await;
-        let keep = |list: &std::sync::Mutex<Vec<u64>>| {
-            list.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(number);
-        };
-        match &taken {
-            Taken::Accepted => {
-                self.accepted.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(id);
-            }
+        match front::file(caller, tool_of(number), &id).await {
+            Taken::Accepted(told) => locked(&self.accepted).push(told),
             Taken::Refused(why) => {
                 tracing::debug!(id, why, "refused");
-                keep(&self.open);
+                locked(&self.open).push(number);
             }
+            Taken::Wrong(words) => locked(&self.wrong).push(words),
             Taken::Lost => {
                 self.lost_count.fetch_add(1, Ordering::SeqCst);
-                keep(&self.open);
+                locked(&self.open).push(number);
+                return false;
             }
         }
-        taken != Taken::Lost
+        true
     }
 }
 
+fn locked<T>(list: &Mutex<T>) -> MutexGuard<'_, T> {
+    list.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Files tickets until its server is gone or the round is over. One in eight is asked for twice.
-async fn client(front: Front, load: Arc<Load>, replied: mpsc::UnboundedSender<()>) {
+async fn client(caller: Caller, load: Arc<Load>, replied: mpsc::UnboundedSender<()>) {
     while !load.stop.load(Ordering::SeqCst) {
         let number = load.next.fetch_add(1, Ordering::SeqCst);
-        let (is_there, _) = tokio::join!(load.ask(&front, number), async {
+        let (is_there, _) = tokio::join!(load.ask(&caller, number), async {
             if number % 8 == 7 {
-                front.accept(connector_of(number), &id_of(number)).await
+                front::file(&caller, tool_of(number), &id_of(number)).await
             } else {
                 Taken::Lost
             }
@@ -231,7 +231,7 @@ struct Cast {
     lab: PathBuf,
     place: PathBuf,
     desk_at: SocketAddr,
-    server: (Process, Front),
+    server: Session,
     worker: (Process, Pipes),
     desk: (Process, Pipes),
 }
@@ -257,19 +257,19 @@ impl Cast {
         plan: &Plan,
         random: &mut Random,
     ) -> anyhow::Result<()> {
-        let front = self.server.1.clone();
+        let caller = self.server.caller().clone();
         let (replied, mut replies) = mpsc::unbounded_channel();
         load.stop.store(false, Ordering::SeqCst);
         let mut clients = JoinSet::new();
         let open = load.take_open();
-        let (again, asked) = (Arc::clone(load), front.clone());
+        let (again, asked) = (Arc::clone(load), caller.clone());
         clients.spawn(async move {
             for number in open {
                 again.ask(&asked, number).await;
             }
         });
         for _ in 0..CLIENTS {
-            clients.spawn(client(front.clone(), Arc::clone(load), replied.clone()));
+            clients.spawn(client(caller.clone(), Arc::clone(load), replied.clone()));
         }
         drop(replied);
         for _ in 0..plan.replies_count {
@@ -287,7 +287,7 @@ impl Cast {
 
     /// All at once, as far as signals go; then each is waited for.
     async fn kill(&mut self, plan: &Plan) -> anyhow::Result<()> {
-        let all = [&mut self.server.0, &mut self.worker.0, &mut self.desk.0];
+        let all = [self.server.process(), &mut self.worker.0, &mut self.desk.0];
         let mut dying: Vec<&mut Process> =
             all.into_iter().zip(plan.dies).filter(|(_, dies)| *dies).map(|(it, _)| it).collect();
         for process in &dying {
@@ -327,17 +327,30 @@ impl Cast {
                 return Ok(());
             }
             for number in open {
-                load.ask(&self.server.1, number).await;
+                load.ask(self.server.caller(), number).await;
             }
         }
-        anyhow::bail!("calls are still refused: {}", self.server.0.stderr())
+        anyhow::bail!("calls are still refused")
+    }
+
+    /// What was told of every call, and what is told of the same operations at the end.
+    async fn calls(&self, load: &Load) -> Calls {
+        let accepted = std::mem::take(&mut *locked(&load.accepted));
+        let wrong = std::mem::take(&mut *locked(&load.wrong));
+        let mut calls = Calls { accepted, at_the_end: Vec::new(), wrong };
+        for told in &calls.accepted {
+            match front::status(self.server.caller(), &told.id).await {
+                Taken::Accepted(told) => calls.at_the_end.push(told),
+                other => calls.wrong.push(format!("the status of {}: {other:?}", told.id)),
+            }
+        }
+        calls
     }
 
     /// Ends all three as they should.
     async fn end(self) -> anyhow::Result<()> {
-        let Self { server: (mut server, front), worker, desk, .. } = self;
-        front.close().await;
-        let mut ends = vec![server.ended().await?];
+        let Self { server, worker, desk, .. } = self;
+        let mut ends = vec![server.close().await?];
         for (mut process, pipes) in [worker, desk] {
             drop(pipes);
             ends.push(process.ended().await?);
@@ -364,21 +377,21 @@ async fn start_desk(
     Launch::child(lab, arguments).start().await.context("the desk does not start")
 }
 
-async fn start_role(lab: &Path, place: &Path, more: &[&str]) -> anyhow::Result<(Process, Pipes)> {
+fn role(lab: &Path, place: &Path, more: &[&str]) -> Launch {
     let mut arguments = vec!["delivering".into(), "--data-dir".into(), place.into()];
     arguments.extend(more.iter().map(Into::into));
-    Launch::child(lab, arguments).start().await
+    Launch::child(lab, arguments)
 }
 
 /// A server delivers by itself, as the product's does.
-async fn start_server(lab: &Path, place: &Path) -> anyhow::Result<(Process, Front)> {
-    let started = start_role(lab, place, &["--accepts", "--delivers"]).await;
-    let (process, pipes) = started.context("the server does not start")?;
-    Ok((process, Front::new(pipes)))
+async fn start_server(lab: &Path, place: &Path) -> anyhow::Result<Session> {
+    let launch = role(lab, place, &["--accepts", "--delivers"]);
+    let opened = Session::open(&launch, Protocol::V2026_07_28).await;
+    opened.context("the server does not start")
 }
 
 async fn start_worker(lab: &Path, place: &Path) -> anyhow::Result<(Process, Pipes)> {
-    start_role(lab, place, &["--delivers"]).await.context("the worker does not start")
+    role(lab, place, &["--delivers"]).start().await.context("the worker does not start")
 }
 
 /// One connector for each contract. Everything is short: what a killed process held comes back, and
@@ -413,6 +426,7 @@ contract = "{contract}"
 url = "http://{desk}/{name}"
 connect_timeout = "500ms"
 timeout = "1s"
+wait = "20ms"
 allow_networks = ["127.0.0.1"]
 
 [connector.{name}.arguments]

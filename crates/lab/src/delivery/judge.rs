@@ -11,6 +11,7 @@ use counterfoil_core::observation::ObservedState;
 use counterfoil_engine::Engine;
 use counterfoil_store::outbox::{DeliveryQuery, DeliveryView};
 
+use super::front::Told;
 use super::role::settings;
 use crate::desk::{self, Ticket};
 
@@ -54,14 +55,25 @@ pub async fn open(data_dir: &Path) -> anyhow::Result<(std::sync::Arc<Engine>, Ca
     Ok((ledger::open_engine(&settings).await?, caller))
 }
 
-/// Judges what is left. `accepted` are the operations whose acceptance was answered.
+/// What clients were told.
+#[derive(Debug, Clone, Default)]
+pub struct Calls {
+    /// By the calls that were answered.
+    pub accepted: Vec<Told>,
+    /// By the status tool, once nothing more happened.
+    pub at_the_end: Vec<Told>,
+    /// What no client may be told.
+    pub wrong: Vec<String>,
+}
+
+/// Judges what is left, and what was told of it.
 ///
 /// # Errors
 /// If ledger or log cannot be read.
 pub async fn judge(
     (engine, caller): (&Engine, &Caller),
     log: &Path,
-    accepted: &[String],
+    calls: &Calls,
 ) -> anyhow::Result<Left> {
     let mut filed: BTreeMap<String, Vec<Ticket>> = BTreeMap::new();
     let mut left = Left::default();
@@ -88,8 +100,13 @@ pub async fn judge(
         }
     }
     left.duplicates_count = filed.values().filter(|tickets| tickets.len() > 1).count();
-    let lost = accepted.iter().filter(|id| !items.contains_key(*id));
-    left.violations.extend(lost.map(|id| format!("NoneLost: {id} was accepted and is not there")));
+    left.violations.extend(calls.wrong.iter().map(|words| format!("Told: {words}")));
+    for told in &calls.accepted {
+        left.violations.extend(wrong_with_told(told, items.get(&told.id), false));
+    }
+    for told in &calls.at_the_end {
+        left.violations.extend(wrong_with_told(told, items.get(&told.id), true));
+    }
     let unknown = filed.keys().filter(|id| !items.contains_key(*id));
     left.violations.extend(unknown.map(|id| format!("NoneInvented: {id} was never accepted")));
     Ok(left)
@@ -135,4 +152,17 @@ fn wrong_with(view: &DeliveryView, tickets: &[Ticket]) -> Vec<String> {
         wrong.push(format!("Settled: {id} is {state} {told:?} and the desk has {tickets:?}"));
     }
     wrong
+}
+
+/// What a client was told beside what the ledger says at the end: `applied` is never taken back.
+fn wrong_with_told(told: &Told, view: Option<&DeliveryView>, at_the_end: bool) -> Option<String> {
+    let Some(view) = view else {
+        return Some(format!("NoneLost: {} was accepted and is not there", told.id));
+    };
+    let item = &view.delivery;
+    let is_delivered = item.state == State::Delivered;
+    let is_true = if told.is_applied { is_delivered } else { !(at_the_end && is_delivered) };
+    let names_another = told.external_id.is_some() && told.external_id != item.external_id;
+    (!is_true || names_another)
+        .then(|| format!("Told: {told:?} and it is {} {:?}", item.state.as_str(), item.external_id))
 }

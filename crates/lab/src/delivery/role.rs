@@ -1,5 +1,5 @@
 //! `counterfoil-lab delivering`: a process of the product's own parts on one ledger that accepts
-//! calls of connectors, delivers them, or both. Its leases and looks are short, so that what a killed
+//! calls of connectors over MCP, delivers them, or both. Its leases and looks are short, so that what a killed
 //! process held comes back soon.
 
 use std::path::{Path, PathBuf};
@@ -10,16 +10,16 @@ use anyhow::Context as _;
 use clap::Args;
 use counterfoil::config::{Environment, Flags, Key, Settings};
 use counterfoil::connector::{Connector, Connectors};
+use counterfoil::tools::Toolbox;
+use counterfoil::wire::WireLimits;
 use counterfoil::{ledger, serve, worker};
 use counterfoil_core::admission::{Authority, Call};
-use counterfoil_core::delivery::{TargetIdentity, TargetName};
+use counterfoil_core::delivery::TargetIdentity;
 use counterfoil_core::fingerprint::Profile;
 use counterfoil_core::identity::{Caller, OperationId};
 use counterfoil_core::json::{Object, Value};
 use counterfoil_engine::{Deliverer, DelivererOptions, Engine};
 use counterfoil_store::outbox::Accepted;
-use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::desk::stdin_ends;
 use crate::process::say_ready;
@@ -30,7 +30,7 @@ pub struct DeliveringArgs {
     /// Where ledger, keys and `counterfoil.toml` are
     #[arg(long)]
     pub data_dir: PathBuf,
-    /// Take calls from stdin, one a line: NUMBER CONNECTOR OPERATION-ID
+    /// Serve MCP on stdio, by the product's own code
     #[arg(long)]
     pub accepts: bool,
     /// Deliver what is accepted
@@ -69,49 +69,14 @@ pub async fn run(args: &DeliveringArgs) -> anyhow::Result<()> {
     say_ready(None)?;
     if args.accepts {
         let caller = serve::stdio_caller(settings.principal.clone());
-        accept_lines(&engine, &Arc::new(connectors), &caller).await?;
-    } else {
-        stdin_ends().await;
+        let limits = WireLimits { drain_limit: settings.drain, ..WireLimits::default() };
+        let tools = Toolbox::new(engine, connectors);
+        serve::stdio(tools, caller, rmcp::transport::stdio_pipes(), limits, shutdown).await?;
+        return Ok(());
     }
-    anyhow::ensure!(engine.drain(Duration::from_secs(60)).await, "what was begun did not end");
+    stdin_ends().await;
+    anyhow::ensure!(engine.drain(settings.drain).await, "what was begun did not end");
     engine.close().await.context("the ledger did not close")
-}
-
-async fn accept_lines(
-    engine: &Arc<Engine>,
-    connectors: &Arc<Connectors>,
-    caller: &Caller,
-) -> anyhow::Result<()> {
-    let (answers, mut told) = unbounded_channel::<String>();
-    let writer = tokio::spawn(async move {
-        use tokio::io::AsyncWriteExt as _;
-        let mut output = tokio::io::stdout();
-        while let Some(line) = told.recv().await {
-            output.write_all(line.as_bytes()).await?;
-            output.flush().await?;
-        }
-        std::io::Result::Ok(())
-    });
-    let mut lines = BufReader::new(tokio::io::stdin()).lines();
-    while let Some(line) = lines.next_line().await? {
-        let mut words = line.split(' ');
-        let (Some(number), Some(name), Some(id)) = (words.next(), words.next(), words.next())
-        else {
-            anyhow::bail!("not NUMBER CONNECTOR OPERATION-ID: {line:?}");
-        };
-        let connector = connectors
-            .get(&TargetName::parse(name).map_err(anyhow::Error::msg)?)
-            .context("no such connector")?;
-        let call = OneCall {
-            engine: Arc::clone(engine),
-            connector: Arc::clone(connector),
-            caller: caller.clone(),
-            id: OperationId::parse(id)?,
-        };
-        tokio::spawn(call.answer(number.to_owned(), answers.clone()));
-    }
-    drop(answers);
-    Ok(writer.await??)
 }
 
 /// One call of a connector that files a ticket, as its tool makes it.
@@ -128,17 +93,6 @@ pub struct OneCall {
 }
 
 impl OneCall {
-    async fn answer(self, number: String, answers: UnboundedSender<String>) {
-        let word = match self.accept().await {
-            Ok(Accepted::Fresh(_)) => "fresh".to_owned(),
-            Ok(Accepted::Duplicate(_)) => "duplicate".to_owned(),
-            Ok(Accepted::Refused(refusal)) => format!("refused {refusal}"),
-            Err(error) => format!("refused {error:#}"),
-        };
-        // The writer is gone when stdout is closed: then nobody waits for this.
-        let _ = answers.send(format!("{number} {}\n", word.replace('\n', " ")));
-    }
-
     /// Renders the request and puts it into the outbox.
     ///
     /// # Errors

@@ -1,40 +1,40 @@
 //! What the lab's tests share: a data directory, servers on it, and the facts that are left.
 
-#![allow(dead_code, reason = "each test program uses a part of it")]
+#![allow(dead_code, unused_imports, reason = "each test program uses a part of it")]
 
 use std::io::Write as _;
-use std::net::Ipv4Addr;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 
-use counterfoil::data_dir::{DataDir, TOKENS_FILE};
-use counterfoil::tokens::{self, NewToken, Right};
+pub(crate) use counterfoil_lab::cases::checks::{
+    called_tools, check_applied, check_observed, check_refused, check_settled, check_state_refused,
+    check_unknown,
+};
+use counterfoil_lab::cases::{self, Over};
 use counterfoil_lab::child::ChildOptions;
 use counterfoil_lab::process::{Ended, Launch};
-use counterfoil_lab::readback::{self, Rows};
-use counterfoil_lab::session::{HttpWay, Protocol, Reply, Session};
-use counterfoil_lab::transcript::{self, Frame, Side};
-use counterfoil_store::{Clock as _, SystemClock};
+use counterfoil_lab::readback::Rows;
+use counterfoil_lab::session::{Protocol, Session};
 use serde_json::{Value, json};
 
 /// The lab's binary.
 pub(crate) const LAB: &str = env!("CARGO_BIN_EXE_counterfoil-lab");
 
-/// A data directory, and a directory for the transcripts of the servers on it.
+/// A bench of the lab whose ledger goes with it.
 #[derive(Debug)]
 pub(crate) struct Bench {
-    folder: tempfile::TempDir,
-    transcripts: PathBuf,
-    opened_count: AtomicU32,
-    over: Over,
+    inner: cases::Bench,
+    // Dropped after its users.
+    _folder: tempfile::TempDir,
 }
 
-/// How servers are reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Over {
-    Stdio,
-    Http,
+impl Deref for Bench {
+    type Target = cases::Bench;
+
+    fn deref(&self) -> &cases::Bench {
+        &self.inner
+    }
 }
 
 /// Every revision over stdio, and the newest one over HTTP: where an older client may resume its
@@ -56,100 +56,37 @@ impl Bench {
         }
         std::fs::create_dir_all(&transcripts).expect("transcripts can be kept");
         let folder = tempfile::tempdir().expect("a folder for the ledger");
-        Self { folder, transcripts, opened_count: AtomicU32::new(0), over: Over::Stdio }
+        let inner = cases::Bench::new(Path::new(LAB), folder.path(), &transcripts);
+        Self { inner, _folder: folder }
     }
 
     /// A bench for one case in one protocol.
     pub(crate) fn of_case(case: &str, protocol: Protocol, over: Over) -> Self {
-        let name = format!("{case}-{}-{over:?}", protocol.as_str()).to_lowercase();
-        Self { over, ..Self::new(&name) }
+        let name = format!("case-{case}-{}-{over:?}", protocol.as_str()).to_lowercase();
+        let new = Self::new(&name);
+        Self { inner: new.inner.by(protocol, over), ..new }
     }
 
-    /// A path in the bench's own folder.
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+    /// The same with servers that keep no ledger.
+    pub(crate) fn unguarded(self) -> Self {
+        Self { inner: self.inner.unguarded(), ..self }
     }
 
-    /// A child's defaults on the bench's data directory.
-    pub(crate) fn options(&self) -> ChildOptions {
-        ChildOptions::new(&self.path("data"))
-    }
-
-    /// The ledger's file.
-    pub(crate) fn ledger(&self) -> PathBuf {
-        self.options().ledger()
-    }
-
-    /// The command line of a child behind a relay, and its transcript.
-    pub(crate) fn relayed(&self, options: &ChildOptions) -> (Launch, PathBuf) {
-        let (_, transcript) = self.next_transcript(options);
-        (launch(options).through_relay(Path::new(LAB), &transcript), transcript)
-    }
-
-    fn next_transcript(&self, options: &ChildOptions) -> (u32, PathBuf) {
-        let number = self.opened_count.fetch_add(1, Ordering::SeqCst) + 1;
-        let name = format!("{number:02}-{}.jsonl", options.principal);
-        (number, self.transcripts.join(name))
-    }
-
-    /// A new bearer token for the caller of these options.
-    fn token(&self, options: &ChildOptions) -> String {
-        let dir = &options.data_dir;
-        DataDir::prepare(dir, None).expect("a data directory can be made");
-        let caller = options.caller().expect("a name");
-        let new = NewToken { caller, rights: vec![Right::Tools], expires_at: None };
-        let made = tokens::create(&dir.join(TOKENS_FILE), &new, SystemClock.wall());
-        made.expect("a token can be made").secret.reveal().to_owned()
-    }
-
-    async fn open_http(&self, options: &ChildOptions) -> (Session, PathBuf) {
-        let (number, transcript) = self.next_transcript(options);
-        let address = Some((Ipv4Addr::LOCALHOST, 0).into());
-        let options = ChildOptions { http: address, ..options.clone() };
-        let way = HttpWay {
-            lab: Path::new(LAB),
-            transcript: &transcript,
-            socket: &self.path(&format!("{number}.sock")),
-            token: &self.token(&options),
-        };
-        (Session::open_http(&launch(&options), &way).await.expect("the child serves"), transcript)
-    }
-
-    /// Starts a child behind a relay, and a client on it.
+    /// Starts a child behind a relay, and a client on it, over stdio.
     pub(crate) async fn open(&self, options: &ChildOptions, protocol: Protocol) -> Session {
-        self.open_kept(options, protocol).await.0
-    }
-
-    /// The same, with the path of the transcript.
-    pub(crate) async fn open_kept(
-        &self,
-        options: &ChildOptions,
-        protocol: Protocol,
-    ) -> (Session, PathBuf) {
-        if self.over == Over::Http {
-            assert!(protocol.is_modern(), "over HTTP the lab's client speaks the newest revision");
-            return self.open_http(options).await;
-        }
-        let (launch, transcript) = self.relayed(options);
-        (Session::open(&launch, protocol).await.expect("the child serves"), transcript)
+        let (launch, _) = self.relayed(options);
+        Session::open(&launch, protocol).await.expect("the child serves")
     }
 
     /// The physical rows.
     pub(crate) fn rows(&self) -> Rows {
-        readback::read(&self.ledger()).expect("the ledger can be read back")
+        self.inner.rows().expect("the ledger can be read back")
     }
 
     /// Checks the physical rows: as many issues, and exactly these operations in these states.
     #[track_caller]
     pub(crate) fn check_rows(&self, issue_count: u64, states: &[(&str, &str)]) -> Rows {
-        let rows = self.rows();
-        let found: Vec<(String, String)> = rows.states().into_iter().collect();
-        let mut expected: Vec<(String, String)> =
-            states.iter().map(|(id, state)| ((*id).into(), (*state).into())).collect();
-        expected.sort();
-        assert_eq!(found, expected, "operations");
-        assert_eq!(rows.count("issues"), issue_count, "issues");
-        rows
+        self.inner.check_rows(issue_count, states).expect("the ledger can be read back")
     }
 }
 
@@ -166,89 +103,6 @@ pub(crate) fn close(session: Session) -> impl Future<Output = ()> {
         let ended = session.close().await.expect("the server ends");
         assert_eq!(ended, Ended::Code(0), "closed at {place}");
     }
-}
-
-/// What a reply to `create_issue` says.
-#[track_caller]
-pub(crate) fn check_settled(
-    reply: &Reply,
-    state: &str,
-    effect_id: i64,
-    result: &str,
-    replayed: bool,
-) {
-    let content = reply.content();
-    let said = (&content["state"], &content["effectId"], &content["result"], &content["replayed"]);
-    assert_eq!(
-        said,
-        (&json!(state), &json!(effect_id), &json!(result), &json!(replayed)),
-        "{content}"
-    );
-}
-
-/// The one issue of a case, made now or before.
-#[track_caller]
-pub(crate) fn check_applied(reply: &Reply, replayed: bool) {
-    check_settled(reply, "applied", 1, "created 1", replayed);
-}
-
-/// The code of a refusal, and what the caller may do next.
-#[track_caller]
-pub(crate) fn check_refused(reply: &Reply, code: &str, retry: &str) {
-    let refusal = reply.refusal();
-    assert_eq!((&refusal["code"], &refusal["retry"]), (&json!(code), &json!(retry)), "{refusal}");
-}
-
-/// The one answer to a state that cannot be used.
-#[track_caller]
-pub(crate) fn check_state_refused(reply: &Reply) {
-    match reply {
-        Reply::Error { code: -32602, message, data } => {
-            assert!(message.starts_with("the continuation state is not usable"), "{message}");
-            assert_eq!(data, &json!({ "retry": "status_only" }));
-        }
-        other => panic!("the state was to be refused: {other:?}"),
-    }
-}
-
-/// A status that settles nothing.
-#[track_caller]
-pub(crate) fn check_unknown(reply: &Reply, detail: &str) {
-    let content = reply.content();
-    assert_eq!(content["state"], "unknown", "{content}");
-    assert_eq!(content["detail"], detail, "{content}");
-    assert_eq!(content["authoritative"], false, "{content}");
-    assert_eq!(content["freshWriteAuthorized"], false, "{content}");
-    assert_eq!(content["matchingIds"], json!([]), "{content}");
-    assert_eq!(content["storedResult"], Value::Null, "{content}");
-}
-
-/// A status that settles the one issue of a case.
-#[track_caller]
-pub(crate) fn check_observed(reply: &Reply, state: &str, result: &str) {
-    let content = reply.content();
-    assert_eq!(content["state"], state, "{content}");
-    assert_eq!(content["authoritative"], true, "{content}");
-    assert_eq!(content["freshWriteAuthorized"], false, "{content}");
-    assert_eq!(content["matchingIds"], json!([1]), "{content}");
-    assert_eq!(content["storedResult"], result, "{content}");
-}
-
-/// What the client sent, as JSON.
-pub(crate) fn sent(transcript: &Path) -> Vec<Value> {
-    frames(transcript, Side::Client).iter().map(Frame::json).collect()
-}
-
-/// The frames of one side.
-pub(crate) fn frames(transcript: &Path, side: Side) -> Vec<Frame> {
-    let all = transcript::read(transcript).expect("the relay kept a transcript");
-    all.into_iter().filter(|frame| frame.from == side).collect()
-}
-
-/// The tools that a transcript's client called.
-pub(crate) fn called_tools(transcript: &Path) -> Vec<String> {
-    let calls = sent(transcript).into_iter().filter(|frame| frame["method"] == "tools/call");
-    calls.map(|call| call["params"]["name"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
 /// Says something to whoever runs the tests, whether they pass or not.

@@ -1,0 +1,5 @@
+// The official TypeScript SDK through `counterfoil wrap`.
+
+import { wrapped } from "./cases/wrapped.mjs";
+
+wrapped();
