@@ -303,8 +303,8 @@ async fn flush<W: AsyncWrite + Unpin>(
         if lines.front().is_some_and(|line| line.end <= at) {
             output.flush().await?;
         }
-        while let Some(line) = lines.pop_front_if(|line| line.end <= at) {
-            tell(line.item);
+        while lines.front().is_some_and(|line| line.end <= at) {
+            lines.pop_front().into_iter().for_each(|line| tell(line.item));
         }
     }
     batch.clear();
