@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use counterfoil_lab::conformance::server;
 use counterfoil_lab::delivery::role;
 use counterfoil_lab::evidence::verify;
 use counterfoil_lab::{
@@ -25,6 +26,9 @@ enum Command {
     Relay(relay::RelayArgs),
     /// The same between a client and a server that speak HTTP
     HttpRelay(http_relay::HttpRelayArgs),
+    /// Serve what the official conformance suite expects of a server
+    #[command(hide = true)]
+    ConformanceServer(server::ServerArgs),
     /// Print a sealed state as a server would issue it
     SealState(seal_state::SealStateArgs),
     /// Pass every byte on and do nothing else
@@ -105,6 +109,10 @@ async fn serve_or_print(command: Command) -> anyhow::Result<ExitCode> {
     let printed = match command {
         Command::Child(options) => {
             child::run(&options).await?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Command::ConformanceServer(args) => {
+            server::run(&args).await?;
             return Ok(ExitCode::SUCCESS);
         }
         Command::Desk(args) => {
