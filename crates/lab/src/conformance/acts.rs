@@ -135,7 +135,7 @@ pub(super) fn prompt(
     };
     let message = |content| json!({ "role": "user", "content": content });
     let messages: Value = contents.into_iter().map(message).collect();
-    Ok(typed::<GetPromptResult>(json!({ "messages": messages }))?.into())
+    Ok(typed::<GetPromptResult>(json!({ "messages": messages, "resultType": "complete" }))?.into())
 }
 
 impl Asking<'_> {

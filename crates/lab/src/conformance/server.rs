@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clap::Args;
-use counterfoil::http::{self, Auth, HttpLimits, HttpOptions};
+use counterfoil::http::{self, Auth, HttpLimits, HttpOptions, OriginRule};
 use counterfoil::serve;
 use counterfoil::wire::{self, StdioTransport, WireLimits};
 use rmcp::model::{
@@ -83,7 +83,8 @@ async fn over_http(
     let served = HttpOptions {
         auth: Auth::LocalOnly(options.caller()?),
         allowed_hosts: Vec::new(),
-        allowed_origins: Vec::new(),
+        // The suite's own page, which no server of ours lets in by default.
+        allowed_origins: vec![OriginRule::parse("http://127.0.0.1:*").map_err(anyhow::Error::msg)?],
         limits: HttpLimits { max_rate: 0, ..HttpLimits::default() },
         tls: None,
         drain_limit: std::time::Duration::from_secs(1),
