@@ -8,7 +8,8 @@ use counterfoil_lab::conformance::{bridge, client, server};
 use counterfoil_lab::delivery::role;
 use counterfoil_lab::evidence::verify;
 use counterfoil_lab::{
-    bench, challenge, child, conformance, desk, echo, http_relay, kills, matrix, model, relay, seal_state,
+    bench, challenge, child, conformance, desk, echo, http_relay, kills, matrix, model, relay,
+    seal_state,
 };
 
 /// The fault lab of counterfoil. It is never shipped.

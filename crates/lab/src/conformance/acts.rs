@@ -1,5 +1,7 @@
 //! What the fixtures do when they are called.
 
+#![expect(deprecated, reason = "the older revisions have it, and the suite asks for it")]
+
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, ContentBlock,
     CreateMessageRequestParams, GetPromptRequestParams, GetPromptResponse, GetPromptResult,
@@ -106,7 +108,10 @@ pub(super) fn prompt(
 ) -> Result<GetPromptResponse, ErrorData> {
     let mut prompts = server.fixtures.prompts.iter();
     let Some(prompt) = prompts.find(|prompt| prompt.definition.name == request.name) else {
-        return Err(ErrorData::invalid_params(format!("there is no prompt {}", request.name), None));
+        return Err(ErrorData::invalid_params(
+            format!("there is no prompt {}", request.name),
+            None,
+        ));
     };
     let arguments = Value::Object(request.arguments.clone().unwrap_or_default());
     let text = |text: String| json!({ "type": "text", "text": text });
@@ -182,7 +187,6 @@ fn has(declared: &ClientCapabilities, input: &InputRequest) -> bool {
     }
 }
 
-#[expect(deprecated, reason = "the older revisions have it, and the suite asks for it")]
 async fn sample(arguments: &Value, context: &Context) -> Result<String, ErrorData> {
     let asked: CreateMessageRequestParams = typed(json!({
         "messages": [{ "role": "user",
@@ -203,7 +207,6 @@ async fn progress(context: &Context) -> Result<String, ErrorData> {
     Ok("reported progress three times".into())
 }
 
-#[expect(deprecated, reason = "the older revisions have it, and the suite asks for it")]
 async fn log(level: LoggingLevel, line: &str, context: &Context) -> Result<(), ErrorData> {
     let message = LoggingMessageNotificationParam::new(level, json!(line)).with_logger("fixtures");
     context.peer.notify_logging_message(message).await.map_err(|error| internal(&error))

@@ -133,8 +133,8 @@ pub async fn run(args: &BridgeArgs) -> anyhow::Result<()> {
                     let bridge = Arc::clone(&bridge);
                     async move { Ok::<_, Infallible>(bridge.answer(request).await) }
                 });
-                let connection =
-                    hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer);
+                let connection = hyper::server::conn::http1::Builder::new()
+                    .serve_connection(TokioIo::new(stream), answer);
                 // A client that goes is not waited for.
                 let _ = connection.await;
             });
@@ -189,7 +189,8 @@ impl Bridge {
         let Ok(seen) = serde_json::from_str::<Seen<'_>>(body) else {
             return plain(StatusCode::BAD_REQUEST);
         };
-        let modern = version.as_deref() == Some(WITHOUT_SESSIONS) || (session.is_none() && seen.method.as_deref() != Some("initialize"));
+        let modern = version.as_deref() == Some(WITHOUT_SESSIONS)
+            || (session.is_none() && seen.method.as_deref() != Some("initialize"));
         let opens = !modern && seen.method.as_deref() == Some("initialize");
         let name = match (modern, opens, session) {
             (true, ..) => WITHOUT_SESSIONS.to_owned(),
@@ -243,7 +244,8 @@ impl Bridge {
         let mut stdin = child.stdin.take().context("no stdin")?;
         let stdout = child.stdout.take().context("no stdout")?;
         let (input, mut lines) = unbounded_channel::<String>();
-        let session = Arc::new(Session { input, waiting: Mutex::default(), stream: Mutex::default() });
+        let session =
+            Arc::new(Session { input, waiting: Mutex::default(), stream: Mutex::default() });
         lock(&self.sessions).insert(name.to_owned(), Arc::clone(&session));
         tokio::spawn(async move {
             while let Some(line) = lines.recv().await {
@@ -289,7 +291,8 @@ impl Session {
             params.and_then(|params| serde_json::from_str(params).ok()).unwrap_or_default();
         let token = params.progress.map(RawValue::get);
         let subscription = params.meta.unwrap_or_default().subscription.map(RawValue::get);
-        let named = |id: &str, raw: &str| id == raw || id.trim_matches('"') == raw.trim_matches('"');
+        let named =
+            |id: &str, raw: &str| id == raw || id.trim_matches('"') == raw.trim_matches('"');
         let by_name = waiting.iter().find(|one| {
             subscription.is_some_and(|id| named(&one.id, id))
                 || (token.is_some() && one.progress.as_deref() == token)

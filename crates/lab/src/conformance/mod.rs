@@ -6,9 +6,10 @@ pub mod bridge;
 pub mod client;
 pub mod fixtures;
 pub mod server;
-mod suite;
-mod table;
+pub mod suite;
+pub mod table;
 
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
@@ -52,7 +53,7 @@ pub async fn run(args: &ConformanceArgs) -> anyhow::Result<(String, bool)> {
             continue;
         }
         for way in [Way::Direct, Way::Wrapped, Way::Client] {
-            tracing::warn!(revision, ?way, "runs");
+            let _ = writeln!(std::io::stderr(), "conformance: {revision}, {}", way.word());
             table.add((way, revision), places.run(way, revision).await?);
         }
     }
@@ -69,7 +70,7 @@ pub async fn run(args: &ConformanceArgs) -> anyhow::Result<(String, bool)> {
         table.json().to_string()
     } else {
         let mut text = table.summary();
-        complaints.iter().for_each(|line| text.push_str(&format!("{line}\n")));
+        text.push_str(&complaints.join("\n"));
         text.trim_end().to_owned()
     };
     Ok((printed, complaints.is_empty()))

@@ -1,6 +1,8 @@
 //! The server that the official suite looks at: its fixtures behind the product's own wire, over
 //! HTTP or stdio.
 
+#![expect(deprecated, reason = "the older revisions have it, and the suite asks for it")]
+
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::SocketAddr;

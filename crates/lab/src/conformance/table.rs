@@ -29,9 +29,8 @@ impl Table {
         let cells = self.columns.iter().flat_map(|((way, revision), results)| {
             results.iter().map(move |(scenario, found)| (*way, *revision, scenario, found))
         });
-        let bad = cells.filter(|(way, _, scenario, found)| {
-            !found.passes() && why(*way, scenario).is_none()
-        });
+        let bad = cells
+            .filter(|(way, _, scenario, found)| !found.passes() && why(*way, scenario).is_none());
         bad.map(|(way, revision, scenario, found)| {
             let failed = found.failed.join(", ");
             format!("{scenario} ({}, {revision}): failed: {failed}", way.word())
@@ -106,7 +105,12 @@ impl Table {
         let mut text = String::new();
         for (column, results) in &self.columns {
             let (passed, all) = sum(results);
-            let _ = writeln!(text, "{}: {passed} of {all} checks, {} scenarios", title(*column), results.len());
+            let _ = writeln!(
+                text,
+                "{}: {passed} of {all} checks, {} scenarios",
+                title(*column),
+                results.len()
+            );
         }
         text
     }
@@ -156,7 +160,9 @@ impl Found {
 }
 
 impl Way {
-    const fn word(self) -> &'static str {
+    /// As it stands in a heading.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
         match self {
             Self::Direct => "direct",
             Self::Wrapped => "wrap",
