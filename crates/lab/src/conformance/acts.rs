@@ -55,15 +55,7 @@ pub(super) async fn call(
             Some(value) => value.to_owned(),
             None => return Err(ErrorData::invalid_params("the argument value is no text", None)),
         },
-        Act::Elicit { params } => {
-            let mut params = json!(params);
-            if let Some(message) = arguments.get("message") {
-                params["message"] = message.clone();
-            }
-            let answer = context.peer.create_elicitation(typed(params)?).await;
-            let answer = answer.map_err(|error| internal(&error))?;
-            format!("User response: {}", json!(answer))
-        }
+        Act::Elicit { params } => elicit(params, &arguments, context).await?,
         Act::Sample => sample(&arguments, context).await?,
         Act::Log => {
             for line in ["started", "is at work", "completed"] {
@@ -79,13 +71,7 @@ pub(super) async fn call(
         }
         Act::Progress => progress(context).await?,
         Act::Announce { list } => {
-            for listener in server.memory.listeners() {
-                // One who has left in the meantime hears nothing.
-                let _ = match list.as_str() {
-                    "tools" => listener.notify_tool_list_changed().await,
-                    _ => listener.notify_prompt_list_changed().await,
-                };
-            }
+            announce(server, list).await;
             "announced".into()
         }
         Act::NeedSampling => {
@@ -195,6 +181,30 @@ async fn sample(arguments: &Value, context: &Context) -> Result<String, ErrorDat
     }))?;
     let answer = context.peer.create_message(asked).await.map_err(|error| internal(&error))?;
     Ok(format!("LLM response: {}", json!(answer)))
+}
+
+async fn announce(server: &FixtureServer, list: &str) {
+    for listener in server.memory.listeners() {
+        // One who has left in the meantime hears nothing.
+        let _ = match list {
+            "tools" => listener.notify_tool_list_changed().await,
+            _ => listener.notify_prompt_list_changed().await,
+        };
+    }
+}
+
+async fn elicit(
+    params: &impl serde::Serialize,
+    arguments: &Value,
+    context: &Context,
+) -> Result<String, ErrorData> {
+    let mut params = json!(params);
+    if let Some(message) = arguments.get("message") {
+        params["message"] = message.clone();
+    }
+    let answer = context.peer.create_elicitation(typed(params)?).await;
+    let answer = answer.map_err(|error| internal(&error))?;
+    Ok(format!("User response: {}", json!(answer)))
 }
 
 async fn progress(context: &Context) -> Result<String, ErrorData> {

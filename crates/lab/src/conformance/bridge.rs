@@ -318,7 +318,7 @@ async fn first(
             let status = match code {
                 _ if !modern => StatusCode::OK,
                 Some(-32601) => StatusCode::NOT_FOUND,
-                Some(-32700 | -32600 | -32602 | -32020..=-32020 | -32022 | -32021) => {
+                Some(-32700 | -32600 | -32602 | -32020 | -32021 | -32022) => {
                     StatusCode::BAD_REQUEST
                 }
                 _ => StatusCode::OK,
