@@ -166,6 +166,12 @@ impl Disk {
         self.shared.lock().hits
     }
 
+    /// How many files are open.
+    #[must_use]
+    pub fn open_count(&self) -> usize {
+        self.shared.lock().open_count
+    }
+
     /// Takes the power away now, unless it is off.
     pub fn power_off(&self) {
         let mut state = self.shared.lock();
