@@ -28,7 +28,7 @@ pub(super) struct Work {
     /// The steps, in order.
     pub(super) steps: Vec<Step>,
     /// Rows of effects when all is done.
-    pub(super) rows_count: u64,
+    pub(super) rows_count: i64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,7 @@ const WITHOUT_OUTBOX: &str = "DROP TABLE direct_memos; DROP TABLE direct_replies
 const FIRST: &str = "InProgress(FirstCommit)";
 const APPLIED: &str = "Applied";
 
-fn work(name: &'static str, steps: Vec<Step>, rows_count: u64) -> Work {
+fn work(name: &'static str, steps: Vec<Step>, rows_count: i64) -> Work {
     Work {
         name,
         prepared: Vec::new(),
