@@ -32,14 +32,14 @@ fn check(report: &Report) {
 async fn no_fault_of_the_disk_makes_an_answer_false() {
     // Promise: wherever a call of the disk fails or the power goes off, what was acknowledged is
     // there, what was refused is not, the check is clean, and the work can be brought to its end.
-    check(&explore(&asked(None, 9, 1)).await.expect("the lab works"));
+    check(&explore(&asked(None, 13, 1)).await.expect("the lab works"));
 }
 
 #[tokio::test]
 async fn a_new_ledger_is_whole_or_not_there() {
     // Promise: a ledger that could not be written whole is never given its name; nobody is told
     // to restore a backup because the disk was full while it was made.
-    check(&explore(&asked(Some("fresh-ledger"), 4, 1)).await.expect("the lab works"));
+    check(&explore(&asked(Some("fresh-ledger"), 7, 1)).await.expect("the lab works"));
 }
 
 #[tokio::test]
