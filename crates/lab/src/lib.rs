@@ -28,6 +28,7 @@ pub mod delivery;
 pub mod desk;
 pub mod echo;
 pub mod evidence;
+pub mod faults;
 pub mod history;
 pub mod http_bodies;
 pub mod http_relay;

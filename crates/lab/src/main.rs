@@ -8,8 +8,8 @@ use counterfoil_lab::conformance::{bridge, client, server};
 use counterfoil_lab::delivery::role;
 use counterfoil_lab::evidence::verify;
 use counterfoil_lab::{
-    bench, challenge, child, conformance, desk, echo, http_relay, kills, matrix, model, relay,
-    seal_state,
+    bench, challenge, child, conformance, desk, echo, faults, http_relay, kills, matrix, model,
+    relay, seal_state,
 };
 
 /// The fault lab of counterfoil. It is never shipped.
@@ -63,6 +63,8 @@ enum Command {
     Kills(kills::KillsArgs),
     /// Check the product's decisions in every order of what can go wrong, within bounds
     Model(model::ModelArgs),
+    /// Have the disk fail, tear and lose power at every call of the ledger, and check what is left
+    FaultsDisk(faults::disk::DiskArgs),
     /// Measure what the product costs
     #[command(subcommand)]
     Bench(bench::BenchCommand),
@@ -142,6 +144,7 @@ async fn serve_or_print(command: Command) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
         Command::Matrix(args) => return judged(matrix::run(&args).await?),
+        Command::FaultsDisk(args) => return judged(faults::disk::run(&args).await?),
         Command::Challenge(args) => return judged(challenge::run(&args).await?),
         Command::SealState(args) => seal_state::run(&args).await?,
         Command::Kills(args) => kills::run_command(&args).await?,

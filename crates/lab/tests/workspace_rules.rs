@@ -25,6 +25,7 @@ const ARROWS: &[(&str, &[&str], &str)] = &[
         &["counterfoil-core", "counterfoil-store", "counterfoil-engine", "counterfoil-client"],
         "is what ships, and faults and false clocks do not",
     ),
+    ("counterfoil-fault-disk", &[], "is a disk that fails for SQLite, and knows no ledger"),
     (
         "counterfoil-lab",
         &[
@@ -33,6 +34,7 @@ const ARROWS: &[(&str, &[&str], &str)] = &[
             "counterfoil-engine",
             "counterfoil-client",
             "counterfoil",
+            "counterfoil-fault-disk",
         ],
         "tests all the others and is never shipped",
     ),
@@ -101,6 +103,10 @@ const UUID_GENERATORS: &[&str] = &["v1", "v4", "v6", "v7", "rng", "rng-getrandom
 
 /// The feature that places cut points; the lab alone may ask for it.
 const CUT_POINTS: &str = "cut-points";
+
+/// The one crate that may use `unsafe`, since SQLite takes a file system as a table of C functions.
+/// It has lints of its own: the workspace's without that one, and each block must be explained.
+const UNSAFE_CRATE: &str = "counterfoil-fault-disk";
 
 /// Texts that must not stand in Rust sources: folder, text, reason. Written in two halves so that
 /// this file passes its own rule.
@@ -202,8 +208,9 @@ fn cut_points_are_the_labs_alone() {
 
 #[test]
 fn packages_share_their_settings_and_lints() {
-    // Defends: one oldest compiler for all, and `unsafe` forbidden in all.
+    // Defends: one oldest compiler for all, and `unsafe` forbidden in all that ships.
     let metadata = metadata();
+    let workspace = read(&root().join("Cargo.toml"));
     let mut found = Vec::new();
     for package in packages(&metadata) {
         let name = text(&package["name"]);
@@ -214,7 +221,9 @@ fn packages_share_their_settings_and_lints() {
             }
         }
         let manifest = read(Path::new(text(&package["manifest_path"])));
-        if !manifest.contains("[lints]\nworkspace = true") {
+        if name == UNSAFE_CRATE {
+            found.extend(unsafe_lint_violations(name, &manifest, &workspace));
+        } else if !manifest.contains("[lints]\nworkspace = true") {
             found.push(format!("{name}: its Cargo.toml does not inherit the workspace's lints"));
         }
     }
@@ -293,6 +302,11 @@ fn planted_violations_are_found() {
     }
     assert_eq!(found.len(), cases.len(), "{found:?}");
 
+    let workspace =
+        "[workspace.lints.rust]\nunsafe_code = \"forbid\"\nunreachable_pub = \"warn\"\n";
+    let found = unsafe_lint_violations("planted", "unsafe_code = \"allow\"\n", workspace);
+    assert_eq!(found.len(), 3, "{found:?}");
+
     let long = format!("//! Purpose.\n{}", "\n".repeat(MAX_FILE_LINES));
     assert_eq!(shape_violations("crates/a.rs", &long).len(), 1);
     assert_eq!(shape_violations("crates/a.rs", "fn main() {}\n").len(), 1);
@@ -322,6 +336,16 @@ fn arrow_violations(metadata: &Value) -> Vec<String> {
         }
     }
     found
+}
+
+/// The lints of the crate that may use `unsafe`: every other one of the workspace's, and two more.
+fn unsafe_lint_violations(name: &str, manifest: &str, workspace: &str) -> Vec<String> {
+    let lints = workspace.split("[workspace.lints.").skip(1);
+    let rows = lints.flat_map(|part| part.split("\n[").next().unwrap_or_default().lines().skip(1));
+    let all = rows.filter(|row| row.contains(" = ") && !row.starts_with("unsafe_code"));
+    let own = [r#"unsafe_op_in_unsafe_fn = "deny""#, r#"undocumented_unsafe_blocks = "warn""#];
+    let missing = all.chain(own).filter(|row| !manifest.lines().any(|line| line == *row));
+    missing.map(|row| format!("{name}: its lints lack `{row}`")).collect()
 }
 
 fn shape_violations(path: &str, text: &str) -> Vec<String> {

@@ -66,7 +66,9 @@ impl Draft {
         connection.execute_batch("BEGIN IMMEDIATE")?;
         insert_ledger(&connection, backend_id)?;
         connection.execute_batch("COMMIT")?;
-        // The last connection writes the log back and removes it.
+        if !write_back_all(&connection)? {
+            return Ok(Err("its write-ahead log could not be written back".into()));
+        }
         connection.close().map(Ok).map_err(|(_, error)| error)
     }
 }
@@ -79,6 +81,16 @@ impl Drop for Draft {
             let _ = fs::remove_file(name);
         }
     }
+}
+
+/// Writes the log back into the file, which alone is given the ledger's name; says whether nothing
+/// is left in the log. The last connection would do it too when it closes, but it tells nobody if it
+/// could not.
+fn write_back_all(connection: &Connection) -> rusqlite::Result<bool> {
+    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| {
+        let (busy, left_count): (i64, i64) = (row.get(0)?, row.get(1)?);
+        Ok(busy == 0 && left_count == 0)
+    })
 }
 
 fn insert_ledger(connection: &Connection, backend_id: &BackendId) -> rusqlite::Result<()> {

@@ -305,6 +305,10 @@ impl Opening<'_> {
             return Ok(());
         }
         let verdict = verdict.replace('\n', " ");
+        if is_unread(&verdict) {
+            let cause = format!("it could not be read whole: {verdict}");
+            return Err(StoreError::Io { path: self.path.to_owned(), cause });
+        }
         Err(self.damaged(&format!("its structure is broken: {verdict}")))
     }
 
@@ -373,6 +377,16 @@ impl Opening<'_> {
     fn not_writable(&self, cause: String) -> StoreError {
         OpenRefused::NotWritable { path: self.path.to_owned(), cause }.into()
     }
+}
+
+/// Whether a check of the structure failed to read a page. SQLite tells that among what is broken,
+/// with the code of the error; but a disk that cannot be read now is no damage, and needs no backup.
+fn is_unread(verdict: &str) -> bool {
+    let code = verdict.split_once("error code=").map(|(_, rest)| {
+        rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse::<i32>()
+    });
+    // The low byte is the primary code.
+    matches!(code, Some(Ok(code)) if code & 0xff != rusqlite::ffi::SQLITE_CORRUPT)
 }
 
 fn versions(connection: &Connection) -> rusqlite::Result<(i64, i64)> {
