@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use counterfoil_lab::delivery::role;
 use counterfoil_lab::evidence::verify;
 use counterfoil_lab::{
-    bench, challenge, child, desk, echo, http_relay, kills, matrix, model, relay, seal_state,
+    bench, challenge, child, desk, echo, http_relay, kills, matrix, model, relay, seal_state, sim,
 };
 
 /// The fault lab of counterfoil. It is never shipped.
@@ -50,6 +50,8 @@ enum Command {
     Kills(kills::KillsArgs),
     /// Check the product's decisions in every order of what can go wrong, within bounds
     Model(model::ModelArgs),
+    /// Simulate engine, workers and targets with faults: one seed, one history
+    Sim(sim::SimArgs),
     /// Measure what the product costs
     #[command(subcommand)]
     Bench(bench::BenchCommand),
@@ -90,6 +92,11 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         // Ends the read that may still wait for the client.
         std::process::exit(0);
     }
+    if let Command::Sim(args) = command {
+        // It has runtimes of its own, one for each seed, and logs nothing of its planted faults.
+        let (printed, passed) = sim::run_command(&args)?;
+        return judged((printed, passed));
+    }
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_max_level(tracing::Level::WARN)
@@ -125,7 +132,8 @@ async fn serve_or_print(command: Command) -> anyhow::Result<ExitCode> {
         | Command::HttpRelay(_)
         | Command::Verify(_)
         | Command::Copy(_)
-        | Command::Echo => {
+        | Command::Echo
+        | Command::Sim(_) => {
             unreachable!("it has a runtime of its own, or none, and was run above")
         }
     };
