@@ -14,7 +14,7 @@ use crate::readback::Rows;
 use crate::session::{Issue, Reply};
 
 pub use check::{Rule, Violation, check};
-pub use course::{Broken, Course, CourseRule, Told, check_courses};
+pub use course::{Broken, Course, CourseRule, Told, check_courses, courses_of};
 
 /// Names one request of a history.
 pub type CallNo = usize;

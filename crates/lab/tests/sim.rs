@@ -3,15 +3,18 @@
 
 mod common;
 
+use std::collections::BTreeMap;
+use std::process::Command;
+
 use clap::ValueEnum as _;
 use common::{full, note};
-use counterfoil_lab::sim::{Profile, Twin, command, history};
+use counterfoil_lab::sim::{History, MUST_REACH, Profile, Twin, command, history};
 
-fn check(seed: u64, profile: Profile) -> u64 {
+fn check(seed: u64, profile: Profile) -> History {
     let history = history(seed, profile, None).expect("a runtime");
     let found = history.violations.join("\n");
-    assert!(found.is_empty(), "{found}\nrepeat it: {}", command(seed, profile));
-    history.operations_count
+    assert!(found.is_empty(), "{found}\nrepeat it: {}", command(seed, profile, None));
+    history
 }
 
 #[test]
@@ -19,8 +22,19 @@ fn every_seed_keeps_the_rules() {
     // Promise: whatever is lost, late, or dies, and whatever operators order, one identity has one
     // effect, nothing acknowledged is lost, and what is told fits one order.
     let seeds_count = if full() { 2000 } else { 42 };
-    let operations_count: u64 = (0..seeds_count).map(|seed| check(seed, Profile::of(seed))).sum();
-    note(&format!("{seeds_count} seeds, {operations_count} operations"));
+    let (mut operations_count, mut reached) = (0, BTreeMap::<_, u64>::new());
+    for seed in 0..seeds_count {
+        let history = check(seed, Profile::of(seed));
+        operations_count += history.operations_count;
+        history
+            .reached
+            .iter()
+            .for_each(|(what, count)| *reached.entry(*what).or_default() += count);
+    }
+    note(&format!("{seeds_count} seeds, {operations_count} operations, {reached:?}"));
+    // A rule about what never comes about is not tried.
+    let missing: Vec<_> = MUST_REACH.iter().filter(|what| !reached.contains_key(*what)).collect();
+    assert!(missing.is_empty(), "never reached: {missing:?} of {reached:?}");
 }
 
 #[test]
@@ -52,6 +66,34 @@ fn planted_faults_are_found() {
         note(&format!("{twin:?}: {rule} by seed {found:?}"));
         assert!(found.is_some(), "{twin:?}");
     }
+}
+
+#[test]
+fn a_failing_seed_is_written_down_and_its_command_repeats_it() {
+    // Promise: what a long run found is not lost: the seed stands in a file, and the printed command
+    // fails in the same way, word for word.
+    let folder = tempfile::tempdir().expect("a directory");
+    let run = |words: &[&str]| {
+        let place = folder.path().to_str().expect("a text");
+        let out = Command::new(env!("CARGO_BIN_EXE_counterfoil-lab"))
+            .args(words)
+            .args(["--regressions", place])
+            .output()
+            .expect("it starts");
+        assert!(!out.status.success(), "a planted fault was not found: {out:?}");
+        String::from_utf8(out.stdout).expect("a text")
+    };
+    let profile = ["--profile", "lost-replies"];
+    let first = run(&[&["sim", "--seeds", "2", "--plant", "no-keys"], &profile[..]].concat());
+    let file = folder.path().join("lost-replies-0");
+    let kept = std::fs::read_to_string(&file).expect("it was written");
+    assert_eq!(kept, "0 lost-replies\n");
+    let (found, rest) = first.split_once("\nrepeat it: ").expect("a command");
+    let command = rest.lines().next().expect("a line");
+    std::fs::remove_file(&file).expect("it is there");
+    let words: Vec<_> = command.split_whitespace().skip(1).collect();
+    assert!(run(&words).starts_with(found), "{command} tells something else");
+    assert!(file.exists(), "{command} does not write it down");
 }
 
 #[test]

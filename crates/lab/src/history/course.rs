@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use super::{Event, Physical, Saw};
+
 /// What was told of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Told {
@@ -20,6 +22,8 @@ pub enum Told {
 pub struct Course {
     /// Whether its contract allows more than one effect.
     pub at_least_once: bool,
+    /// An operator gave the word `not_applied` before anybody could know: that word binds nothing.
+    pub mistaken: bool,
     /// It was acknowledged as taken in.
     pub accepted: bool,
     /// The ledger has it at the end.
@@ -71,27 +75,89 @@ impl fmt::Display for Broken {
 pub fn check_courses(courses: &BTreeMap<String, Course>) -> Vec<Broken> {
     let mut broken = Vec::new();
     for (id, course) in courses {
-        let rules = [
-            (CourseRule::OneEffect, course.one_effect()),
-            (CourseRule::NothingLost, course.nothing_lost()),
-            (CourseRule::AppliedIsThere, course.applied_is_there()),
-            (CourseRule::NotAppliedIsNot, course.not_applied_is_not()),
-            (CourseRule::OneOrder, course.one_order()),
-            (CourseRule::RecordedFirst, course.recorded_first()),
-        ];
-        for (rule, holds) in rules {
-            if !holds {
-                let found = format!("{course:?}");
-                broken.push(Broken { rule, operation_id: id.clone(), found });
-            }
-        }
+        let found = format!("{course:?}");
+        broken.extend(course.broken().into_iter().map(|rule| Broken {
+            rule,
+            operation_id: id.clone(),
+            found: found.clone(),
+        }));
     }
     broken
 }
 
+/// The courses of a history of calls, whose places are its times, with the physical rows.
+#[must_use]
+pub fn courses_of(history: &[Event], physical: &Physical) -> BTreeMap<String, Course> {
+    let mut courses: BTreeMap<String, Course> = BTreeMap::new();
+    let mut asked = BTreeMap::new();
+    for (place, event) in (0_u64..).zip(history) {
+        let (from, id, saw) = match event {
+            Event::Invoke { call, operation_id, .. } => {
+                asked.insert(*call, (place, operation_id));
+                continue;
+            }
+            Event::Return { call, saw } => match asked.get(call) {
+                Some((from, id)) => (*from, *id, saw),
+                None => continue,
+            },
+            Event::Lost { .. } => continue,
+        };
+        let told = match saw {
+            Saw::Settled(outcome) => {
+                Told::of_state(&outcome.state, outcome.effect_ids.first().map(i64::to_string))
+            }
+            Saw::Unknown => Told::Unknown,
+            Saw::Refused(_) | Saw::Nothing => continue,
+        };
+        courses.entry(id.clone()).or_default().tells.push((from, place, told));
+    }
+    for effect in &physical.effects {
+        let course = courses.entry(effect.operation_id.clone()).or_default();
+        // The row says not when: it may have been there from the first.
+        course.effects.push((0, effect.id.to_string()));
+    }
+    for (id, course) in &mut courses {
+        let state = physical.operations.as_ref().map(|states| states.get(id));
+        course.recorded = state.is_none_or(|state| state.is_some());
+        let name = course.effects.first().map(|(_, name)| name.clone());
+        course.at_the_end = state.flatten().map(|state| Told::of_state(state, name));
+    }
+    courses
+}
+
+impl Told {
+    /// What a state's word says; `partial` is there, too.
+    #[must_use]
+    pub fn of_state(state: &str, name: Option<String>) -> Self {
+        match state {
+            "applied" | "partial" => Self::Applied(name),
+            "not_applied" => Self::NotApplied,
+            _ => Self::Unknown,
+        }
+    }
+}
+
 impl Course {
+    /// The rules that it breaks.
+    #[must_use]
+    pub fn broken(&self) -> Vec<CourseRule> {
+        let rules = [
+            (CourseRule::OneEffect, self.one_effect()),
+            (CourseRule::NothingLost, self.nothing_lost()),
+            (CourseRule::AppliedIsThere, self.applied_is_there()),
+            (CourseRule::NotAppliedIsNot, self.not_applied_is_not()),
+            (CourseRule::OneOrder, self.one_order()),
+            (CourseRule::RecordedFirst, self.recorded_first()),
+        ];
+        rules.into_iter().filter(|(_, holds)| !holds).map(|(rule, _)| rule).collect()
+    }
+
     fn settled(&self) -> impl Iterator<Item = &(u64, u64, Told)> {
-        self.tells.iter().filter(|(_, _, told)| *told != Told::Unknown)
+        self.tells.iter().filter(|(_, _, told)| *told != Told::Unknown && !self.is_mistake(told))
+    }
+
+    fn is_mistake(&self, told: &Told) -> bool {
+        self.mistaken && *told == Told::NotApplied
     }
 
     fn one_effect(&self) -> bool {
@@ -115,8 +181,8 @@ impl Course {
     }
 
     fn not_applied_is_not(&self) -> bool {
-        let told = self.tells.iter().map(|(_, _, told)| told).chain(&self.at_the_end);
-        self.effects.is_empty() || !told.into_iter().any(|told| *told == Told::NotApplied)
+        let mut told = self.tells.iter().map(|(_, _, told)| told).chain(&self.at_the_end);
+        self.mistaken || self.effects.is_empty() || !told.any(|told| *told == Told::NotApplied)
     }
 
     /// A moment must exist at which it settled: no later than the end of each answer that settles it,
@@ -158,7 +224,7 @@ mod tests {
         // Promise: the checker can fail, by the rule that was broken, and passes what is allowed.
         use CourseRule::*;
         type Plant = fn(&mut Course);
-        let cases: [(Plant, &[CourseRule]); 11] = [
+        let cases: [(Plant, &[CourseRule]); 12] = [
             (|_| {}, &[]),
             (|c| c.effects.push((7, "f".into())), &[OneEffect]),
             (
@@ -186,6 +252,13 @@ mod tests {
                     c.at_the_end = None;
                 },
                 &[NotAppliedIsNot],
+            ),
+            (
+                |c| {
+                    c.tells = vec![(0, 1, Told::NotApplied), (7, 8, applied())];
+                    c.mistaken = true;
+                },
+                &[],
             ),
             (|c| c.tells.push((7, 8, Told::Unknown)), &[OneOrder]),
             (

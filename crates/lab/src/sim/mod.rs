@@ -8,11 +8,12 @@ mod run;
 mod target;
 mod world;
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 pub use plan::Profile;
 
 /// The command's arguments.
@@ -27,13 +28,19 @@ pub struct SimArgs {
     /// The faults; without it each seed takes its own profile, in turn
     #[arg(long)]
     profile: Option<Profile>,
+    /// As a control, plant this fault: it must be found, and the command fails
+    #[arg(long)]
+    plant: Option<Twin>,
+    /// Write failing seeds down here; without it, where the tests find them, but for a planted fault
+    #[arg(long)]
+    regressions: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 /// A planted fault, which the simulation must find.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Twin {
     /// The target under `key` knows no keys.
     NoKeys,
@@ -56,7 +63,24 @@ pub struct History {
     pub steps_count: u64,
     /// What is wrong. Empty: nothing.
     pub violations: Vec<String>,
+    /// What came about, and how often: states at the end, and what was told.
+    pub reached: BTreeMap<&'static str, u64>,
 }
+
+/// What a run of many seeds must come to; else its rules are not tried. A late contradiction is not
+/// among it: a reply must outlive its lease and a mistaken word, which takes more seeds than a test.
+pub const MUST_REACH: [&str; 10] = [
+    "delivered",
+    "in_doubt",
+    "dead_letter",
+    "cancelled",
+    "ended by cancel",
+    "ended by abandon",
+    "ended by resolve",
+    "told not_applied",
+    "told applied",
+    "replayed",
+];
 
 /// Runs a seed.
 ///
@@ -68,8 +92,10 @@ pub fn history(seed: u64, profile: Profile, twin: Option<Twin>) -> std::io::Resu
 
 /// The command that repeats a seed.
 #[must_use]
-pub fn command(seed: u64, profile: Profile) -> String {
-    format!("counterfoil-lab sim --seeds 1 --seed {seed} --profile {}", profile.as_str())
+pub fn command(seed: u64, profile: Profile, plant: Option<Twin>) -> String {
+    let value = plant.as_ref().and_then(ValueEnum::to_possible_value);
+    let plant = value.map(|value| format!(" --plant {}", value.get_name())).unwrap_or_default();
+    format!("counterfoil-lab sim --seeds 1 --seed {seed} --profile {}{plant}", profile.as_str())
 }
 
 /// Runs seeds, and tells what was found; true if nothing was.
@@ -80,15 +106,17 @@ pub fn run_command(args: &SimArgs) -> anyhow::Result<(String, bool)> {
     let begun = Instant::now();
     let (mut operations_count, mut steps_count) = (0, 0);
     let (mut failed, mut found) = (Vec::new(), String::new());
+    let mut reached: BTreeMap<&str, u64> = BTreeMap::new();
     for seed in args.seed..args.seed.saturating_add(args.seeds) {
         let profile = args.profile.unwrap_or_else(|| Profile::of(seed));
-        let history = history(seed, profile, None)?;
+        let history = history(seed, profile, args.plant)?;
         operations_count += history.operations_count;
         steps_count += history.steps_count;
+        history.reached.iter().for_each(|(what, count)| *reached.entry(what).or_default() += count);
         if !history.violations.is_empty() {
-            let command = command(seed, profile);
+            let command = command(seed, profile, args.plant);
             writeln!(found, "{}\nrepeat it: {command}", history.violations.join("\n"))?;
-            keep(seed, profile)?;
+            keep(args, seed, profile)?;
             failed.push(command);
         }
     }
@@ -98,22 +126,33 @@ pub fn run_command(args: &SimArgs) -> anyhow::Result<(String, bool)> {
         serde_json::json!({
             "seeds": args.seeds, "operations": operations_count, "steps": steps_count,
             "elapsedMs": elapsed_ms, "operationsPerSecond": per_s, "failed": failed,
+            "reached": reached,
         })
         .to_string()
     } else {
         format!(
             "{found}{} seeds, {operations_count} operations, {steps_count} steps in {elapsed_ms} ms \
-             ({per_s} operations/s); {} failed",
+             ({per_s} operations/s); {} failed\n{}",
             args.seeds,
-            failed.len()
+            failed.len(),
+            told(&reached),
         )
     };
     Ok((printed, failed.is_empty()))
 }
 
+fn told(reached: &BTreeMap<&str, u64>) -> String {
+    let each: Vec<_> = reached.iter().map(|(what, count)| format!("{what}: {count}")).collect();
+    each.join(", ")
+}
+
 /// Writes a failing seed down, where the test finds it.
-fn keep(seed: u64, profile: Profile) -> std::io::Result<()> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("regressions");
+fn keep(args: &SimArgs, seed: u64, profile: Profile) -> std::io::Result<()> {
+    let folder = match (&args.regressions, args.plant) {
+        (Some(folder), _) => folder.clone(),
+        (None, None) => Path::new(env!("CARGO_MANIFEST_DIR")).join("regressions"),
+        (None, Some(_)) => return Ok(()),
+    };
     std::fs::create_dir_all(&folder)?;
     let name = profile.as_str();
     std::fs::write(folder.join(format!("{name}-{seed}")), format!("{seed} {name}\n"))

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use counterfoil_core::admission::{Admitted, Authority, Call};
 use counterfoil_core::consumer::{self, Expected};
-use counterfoil_core::delivery::{Contract, State, TargetName, Terms, Withdrawal};
+use counterfoil_core::delivery::{Contract, Ended, State, TargetName, Terms, Withdrawal};
 use counterfoil_core::fingerprint::{KeyId, KeyRing, Profile as Digests, SecretKey};
 use counterfoil_core::identity::{Caller, OperationId, Principal, Tenant, ToolId, ToolVersion};
 use counterfoil_core::json::Value;
@@ -17,7 +17,8 @@ use counterfoil_core::refusal::Code;
 use counterfoil_core::time::Lifetimes;
 use counterfoil_engine::{CancellationToken, Deliverer, DelivererOptions, Engine, Target};
 use counterfoil_store::outbox::{
-    Accepted, Action, Order, RevokeOrder, TargetAction, TargetOrder, Which,
+    Accepted, Action, DeliveryQuery, DeliveryView, Order, RevokeOrder, TargetAction, TargetOrder,
+    Which,
 };
 use counterfoil_store::{MemoryStore, Outbox as _, Resolve, Store as _};
 use tokio::task::JoinHandle;
@@ -61,6 +62,8 @@ struct World {
     processes: Mutex<Vec<Process>>,
     courses: Mutex<BTreeMap<String, Course>>,
     wrong: Mutex<Vec<String>>,
+    /// What came about, and how often.
+    reached: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 fn caller(name: &str) -> Caller {
@@ -115,6 +118,29 @@ impl World {
     fn wrong(&self, words: String) {
         self.shared.note(&format!("WRONG {words}"));
         lock(&self.wrong).push(words);
+    }
+
+    fn reached(&self, what: &'static str) {
+        *lock(&self.reached).entry(what).or_default() += 1;
+    }
+
+    fn reached_at_the_end(&self, view: Option<&DeliveryView>, end: &Told) {
+        let Some(view) = view else { return self.reached("never recorded") };
+        self.reached(view.delivery.state.as_str());
+        self.reached(match end {
+            Told::Unknown => "told unknown",
+            Told::Applied(_) => "told applied",
+            Told::NotApplied => "told not_applied",
+        });
+        if view.delivery.late_contradiction {
+            self.reached("late contradiction");
+        }
+        match view.delivery.ended {
+            None => {}
+            Some(Ended::Cancelled) => self.reached("ended by cancel"),
+            Some(Ended::Abandoned) => self.reached("ended by abandon"),
+            Some(Ended::Resolved) => self.reached("ended by resolve"),
+        }
     }
 
     fn course(&self, id: &str, change: impl FnOnce(&mut Course)) {
@@ -216,6 +242,9 @@ async fn client(world: Arc<World>, number: u64) {
             }
         ));
         let accepted = matches!(answer, Some(Ok(_)));
+        if matches!(answer, Some(Ok(Accepted::Duplicate(_)))) {
+            world.reached("replayed");
+        }
         let once_more = name_of(&id) == "at-least-once";
         world.course(&id, |course| {
             course.accepted = accepted;
@@ -231,6 +260,9 @@ async fn client(world: Arc<World>, number: u64) {
             sleep(Duration::from_millis(world.shared.roll(1500))).await;
             look(&world, &id).await;
         }
+        // What was settled long ago, or by an operator since, is asked for again.
+        let earlier = format!("op-{number}-{}", world.shared.roll(count + 1));
+        look(&world, &earlier).await;
     }
 }
 
@@ -261,29 +293,26 @@ async fn jumper(world: Arc<World>) {
     }
 }
 
-/// Gives orders, and settles by word only what it looked up at the target and what nobody sends now.
+/// Gives orders, mostly about what is open.
 async fn operator(world: Arc<World>) {
     let (who, reason) = ("olga".to_owned(), "as the plan says".to_owned());
     loop {
         sleep(Duration::from_millis(300 + world.shared.roll(2000))).await;
-        let ids: Vec<String> = lock(&world.courses).keys().cloned().collect();
-        if ids.is_empty() {
-            continue;
-        }
-        let place = usize::try_from(world.shared.roll(ids.len() as u64)).expect("small");
-        let (id, kind) = (&ids[place], world.shared.roll(7));
+        let Some(id) = pick(&world).await else { continue };
+        let kind = world.shared.roll(8);
         world.shared.note(&format!("order {kind} on {id}"));
-        let which = vec![Which::Operation(caller("alice").tenant, operation(id))];
+        let which = vec![Which::Operation(caller("alice").tenant, operation(&id))];
         let action = match kind {
             0 => Action::Redrive,
             1 => Action::Withdraw(Withdrawal::Cancel),
             2 => Action::Withdraw(Withdrawal::Abandon),
-            3 | 4 => {
-                settle_by_word(&world, id, (&who, &reason)).await;
+            3..=5 => {
+                settle_by_word(&world, &id, (&who, &reason)).await;
                 continue;
             }
             _ => {
-                interrupt(&world, id, kind == 5).await;
+                // Orders go on meanwhile: what is held back is what can be cancelled.
+                tokio::spawn(interrupt(Arc::clone(&world), id, kind == 6));
                 continue;
             }
         };
@@ -292,15 +321,40 @@ async fn operator(world: Arc<World>) {
     }
 }
 
+/// An operation: in three of four cases one that is open, as an operator's list shows them.
+async fn pick(world: &World) -> Option<String> {
+    let mut ids: Vec<String> = lock(&world.courses).keys().cloned().collect();
+    if !world.shared.is_rolled(4) {
+        let states = vec![State::Queued, State::Parked, State::DeadLetter, State::InDoubt];
+        let query = DeliveryQuery { states, max_count: 100, ..DeliveryQuery::default() };
+        let page = world.store.deliveries(query).await.expect("it reads");
+        let open = page.items.iter().map(|view| view.record.operation_id.as_str().to_owned());
+        ids = open.collect();
+    }
+    let count = ids.len() as u64;
+    if count == 0 {
+        return None;
+    }
+    let place = usize::try_from(world.shared.roll(count)).expect("small");
+    Some(ids.swap_remove(place))
+}
+
+/// Settles by word what was looked up at the target and what nobody sends now. One word in four is
+/// given too early: it may be wrong, and then it is the operator's fault and not the ledger's.
 async fn settle_by_word(world: &World, id: &str, (who, reason): (&str, &str)) {
     let which = Which::Operation(caller("alice").tenant, operation(id));
     let Ok(Some(view)) = world.store.delivery(which).await else { return };
-    let is_open = matches!(view.delivery.state, State::InDoubt | State::DeadLetter);
-    if !is_open || world.shared.may_come(id, view.delivery.key) {
+    let item = &view.delivery;
+    let is_contradicted = item.state == State::Cancelled && item.late_contradiction;
+    let is_open = matches!(item.state, State::InDoubt | State::DeadLetter) || is_contradicted;
+    let is_early = world.shared.may_come(id, item.key);
+    if !is_open || (is_early && !world.shared.is_rolled(4)) {
         return;
     }
     let is_there = !world.shared.effects(id).is_empty();
-    let verdict = if is_there { Verdict::Applied } else { Verdict::NotApplied };
+    // Too early, nobody looks: a reply that did not come is taken for an effect that is not there.
+    let is_mistaken = is_early && !is_contradicted;
+    let verdict = if is_there && !is_mistaken { Verdict::Applied } else { Verdict::NotApplied };
     let resolve = Resolve {
         tenant: caller("alice").tenant,
         operation_id: operation(id),
@@ -309,17 +363,20 @@ async fn settle_by_word(world: &World, id: &str, (who, reason): (&str, &str)) {
         reason: reason.into(),
         proof: Some("the target's own log".into()),
     };
+    if is_mistaken {
+        world.course(id, |course| course.mistaken = true);
+    }
     let _ = world.store.resolve(resolve).await;
 }
 
 /// Pauses a target for a while, or revokes the caller for a while.
-async fn interrupt(world: &World, id: &str, is_pause: bool) {
+async fn interrupt(world: Arc<World>, id: String, is_pause: bool) {
     for is_first in [true, false] {
         if is_pause {
             let action = if is_first { TargetAction::Pause } else { TargetAction::Resume };
-            direct_target(world, name_of(id), action).await;
+            direct_target(&world, name_of(&id), action).await;
         } else {
-            revoke(world, is_first).await;
+            revoke(&world, is_first).await;
         }
         sleep(Duration::from_millis(world.shared.roll(3000))).await;
     }
@@ -381,6 +438,7 @@ async fn judge(world: &World) {
         let seen = world.engine().observe(&caller("alice"), &operation(&id)).await;
         let end = read(world, &id, &seen.expect("it reads"));
         let state = view.as_ref().map(|view| view.delivery.state.as_str());
+        world.reached_at_the_end(view.as_ref(), &end);
         world.shared.note(&format!("{id}: ends {state:?}, told {end:?}"));
         world.course(&id, |course| {
             course.recorded = view.is_some();
@@ -401,6 +459,7 @@ async fn live(seed: u64, profile: Profile, twin: Option<Twin>) -> History {
         processes: Mutex::default(),
         courses: Mutex::default(),
         wrong: Mutex::default(),
+        reached: Mutex::default(),
     });
     for number in 0..PROCESSES_COUNT as u64 {
         let process = world.start(number).await;
@@ -423,6 +482,14 @@ async fn live(seed: u64, profile: Profile, twin: Option<Twin>) -> History {
             world.wrong("a client panicked".into());
         }
     }
+    if profile.has(Profile::Operators) {
+        // Their last orders are about what is left over; clients go on asking.
+        for _ in 0..60 {
+            sleep(Duration::from_millis(1000 + shared.roll(3000))).await;
+            let number = shared.roll(CLIENTS_COUNT);
+            look(&world, &format!("op-{number}-{}", shared.roll(OPERATIONS_COUNT))).await;
+        }
+    }
     others.iter().for_each(JoinHandle::abort);
     judge(&world).await;
     let courses = lock(&world.courses).clone();
@@ -433,6 +500,7 @@ async fn live(seed: u64, profile: Profile, twin: Option<Twin>) -> History {
         operations_count: courses.len() as u64,
         steps_count: shared.steps_count(),
         violations,
+        reached: lock(&world.reached).clone(),
     }
 }
 

@@ -49,6 +49,10 @@ impl Modelled {
         shared.count_step();
         let number = shared.arrived(&id);
         if shared.is_hit(Chance::Refused) {
+            if shared.is_rolled(4) {
+                let (class, then) = (ErrorClass::Rejected, Then::DeadLetter);
+                return SendEnd::NotApplied { class, words: "refused for good".into(), then };
+            }
             return nothing(ErrorClass::Connect);
         }
         if shared.is_hit(Chance::RequestLost) {
