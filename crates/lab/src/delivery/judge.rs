@@ -183,3 +183,45 @@ fn add_calls(
         course.tells.push((from, until, saw));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::CourseRule;
+
+    #[test]
+    fn what_was_told_is_held_against_what_is_left() {
+        // Promise: the judge sees a call that was acknowledged and forgotten, a success that was
+        // taken back, another ticket's number, and a status that tells less than the ledger knows.
+        use CourseRule::*;
+        let told = |ticket: Option<&str>| front::Told {
+            id: "op".into(),
+            is_applied: ticket.is_some(),
+            external_id: ticket.map(str::to_owned),
+        };
+        let applied = || Some(Saw::Applied(Some("7".into())));
+        let cases: [(Option<Saw>, Option<&str>, Option<&str>, &[CourseRule]); 6] = [
+            (applied(), None, Some("7"), &[]),
+            (Some(Saw::Unknown), None, None, &[]),
+            (None, None, None, &[NothingLost]),
+            (Some(Saw::Unknown), Some("7"), None, &[NothingLost, OneOrder]),
+            (applied(), Some("8"), Some("7"), &[NothingLost, AppliedIsThere, OneOrder]),
+            (applied(), None, None, &[OneOrder]),
+        ];
+        for (number, (end, at_once, asked, expected)) in cases.into_iter().enumerate() {
+            let calls = Calls {
+                accepted: vec![told(at_once)],
+                at_the_end: vec![told(asked)],
+                wrong: Vec::new(),
+            };
+            let mut course = Course::default();
+            if let Some(end) = end {
+                course.effects.push((AT_REST, "7".into()));
+                put_to_rest(&mut course, end);
+            }
+            let mut courses = BTreeMap::from([("op".to_owned(), course)]);
+            add_calls(&mut courses, &calls, &BTreeMap::new());
+            assert_eq!(courses["op"].broken(), expected, "case {number}");
+        }
+    }
+}

@@ -284,4 +284,46 @@ mod tests {
             assert_eq!(found, expected, "case {number}");
         }
     }
+
+    #[test]
+    fn a_history_of_calls_gives_courses() {
+        // Promise: a campaign's calls, rows and records reach the rules: a status that is taken back
+        // is seen, and a record that is gone.
+        use crate::history::{Digest, Effect, Kind, Outcome};
+        let settled = Saw::Settled(Outcome {
+            state: "applied".into(),
+            effect_ids: vec![1],
+            result: serde_json::Value::Null,
+            fresh: false,
+        });
+        let history = |saws: [Saw; 2]| -> Vec<Event> {
+            let pair = |(call, saw)| {
+                let operation_id = "op".to_owned();
+                [
+                    Event::Invoke { call, kind: Kind::Status, operation_id },
+                    Event::Return { call, saw },
+                ]
+            };
+            saws.into_iter().enumerate().flat_map(pair).collect()
+        };
+        let physical = |is_recorded: bool| Physical {
+            effects: vec![Effect {
+                operation_id: "op".into(),
+                id: 1,
+                digest: Digest::of("title", "body"),
+            }],
+            operations: Some(
+                is_recorded.then(|| ("op".to_owned(), "applied".to_owned())).into_iter().collect(),
+            ),
+        };
+        let cases: [([Saw; 2], bool, &[CourseRule]); 3] = [
+            ([Saw::Unknown, settled.clone()], true, &[]),
+            ([settled.clone(), Saw::Unknown], true, &[CourseRule::OneOrder]),
+            ([Saw::Unknown, settled], false, &[CourseRule::RecordedFirst]),
+        ];
+        for (saws, is_recorded, expected) in cases {
+            let courses = courses_of(&history(saws), &physical(is_recorded));
+            assert_eq!(courses["op"].broken(), expected);
+        }
+    }
 }
