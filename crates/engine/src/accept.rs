@@ -98,6 +98,7 @@ impl Engine {
         let _ends = ended.clone().drop_guard();
         self.note_unless(&view, answered.clone(), cancelled.clone(), ended);
         let seen = tokio::select! {
+            biased;
             seen = self.wait_for_delivery(view.delivery.key, limit) => {
                 // The end of an answered call cancels its token too, and nobody took it back.
                 answered.cancel();
@@ -160,6 +161,7 @@ impl Engine {
                 return seen;
             }
             tokio::select! {
+                biased;
                 () = changed => {}
                 () = sleep(pause.min(left)) => pause = (pause * 2).min(LOOK.end),
             }

@@ -285,6 +285,7 @@ where
             pause = RESTART.start;
         }
         tokio::select! {
+            biased;
             () = stopping.cancelled() => return,
             () = sleep(pause) => {}
         }

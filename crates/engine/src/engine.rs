@@ -27,6 +27,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::deliver::{Deliverer, DeliveryNumbers};
 use crate::direct::Keeper;
+use crate::randomness::{Randomness, SystemRandomness};
 use crate::reply::{Settled, refusal_from_store};
 use crate::wakes::Wakes;
 
@@ -41,6 +42,7 @@ pub struct Engine {
     keys: KeyRing,
     lifetimes: Lifetimes,
     boot: BootId,
+    randomness: Arc<dyn Randomness>,
     /// The time and the count of the last key that was made: see [`time_ordered`].
     last_key: AtomicU64,
     tasks: TaskTracker,
@@ -113,7 +115,8 @@ impl Engine {
         lifetimes: Lifetimes,
     ) -> Result<Self, StoreError> {
         store.bind_keys(&keys).await?;
-        let [boot] = random();
+        let randomness: Arc<dyn Randomness> = Arc::new(SystemRandomness);
+        let [boot] = random(&*randomness);
         Ok(Self {
             store,
             outbox,
@@ -121,6 +124,7 @@ impl Engine {
             keys,
             lifetimes,
             boot: BootId::from_bytes(boot),
+            randomness,
             last_key: AtomicU64::new(0),
             tasks: TaskTracker::new(),
             workers: TaskTracker::new(),
@@ -128,6 +132,27 @@ impl Engine {
             wakes: Wakes::default(),
             numbers: Arc::default(),
         })
+    }
+
+    /// Takes its randomness from `randomness`, the name of its run included. For an engine that did
+    /// nothing yet.
+    #[must_use]
+    pub fn with_randomness(mut self, randomness: Arc<dyn Randomness>) -> Self {
+        self.randomness = randomness;
+        let [boot] = self.random();
+        self.boot = BootId::from_bytes(boot);
+        self
+    }
+
+    /// Random bytes, 16 at a time.
+    pub(crate) fn random<const N: usize>(&self) -> [[u8; 16]; N] {
+        random(&*self.randomness)
+    }
+
+    /// 64 random bits.
+    pub(crate) fn random_u64(&self) -> u64 {
+        let [[bytes @ .., _, _, _, _, _, _, _, _]] = self.random();
+        u64::from_ne_bytes(bytes)
     }
 
     /// The outbox of the ledger; `None` if it has none.
@@ -209,7 +234,7 @@ impl Engine {
     /// [`Refusal`] if the arguments have no canonical form.
     pub fn admit(&self, call: &Call<'_>) -> Result<Admitted, Refusal> {
         // Asking the system once costs half.
-        let [for_key, nonce] = random();
+        let [for_key, nonce] = self.random();
         let key = time_ordered(&self.last_key, self.store.now(), for_key);
         let attempt = Attempt {
             key: OperationKey::from_bytes(key),
@@ -222,7 +247,7 @@ impl Engine {
     /// A fresh operation ID: a UUIDv7 of the ledger's time.
     #[must_use]
     pub fn mint_id(&self) -> OperationId {
-        let [bytes] = random();
+        let [bytes] = self.random();
         let bytes = time_ordered(&self.last_key, self.store.now(), bytes);
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let text = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-");
@@ -387,6 +412,7 @@ impl Engine {
             let run = worker.run(stop.clone());
             tokio::pin!(run);
             tokio::select! {
+                biased;
                 () = &mut run => return,
                 () = shutdown.cancelled() => stop.cancel(),
             }
@@ -453,17 +479,10 @@ fn quarantined(id: &OperationId) -> Refusal {
     )
 }
 
-/// 64 random bits.
-pub(crate) fn random_u64() -> u64 {
-    let [[bytes @ .., _, _, _, _, _, _, _, _]] = random();
-    u64::from_ne_bytes(bytes)
-}
-
 /// Random bytes, 16 at a time.
-pub(crate) fn random<const N: usize>() -> [[u8; 16]; N] {
+fn random<const N: usize>(source: &dyn Randomness) -> [[u8; 16]; N] {
     let mut bytes = [[0; 16]; N];
-    getrandom::fill(bytes.as_flattened_mut())
-        .expect("the system has randomness; without it nothing is safe");
+    source.fill(bytes.as_flattened_mut());
     bytes
 }
 

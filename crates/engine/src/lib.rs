@@ -12,6 +12,7 @@ mod direct;
 mod engine;
 mod list;
 mod look;
+mod randomness;
 mod reply;
 mod retention;
 mod state;
@@ -26,6 +27,7 @@ pub use deliver::{
 pub use direct::{DirectAnswer, DirectCall, NeverReady, Sender, SenderFuture, Sent};
 pub use engine::{Engine, FirstRound};
 pub use list::{ListRequest, Listing};
+pub use randomness::{Randomness, SystemRandomness};
 pub use reply::{Settled, refusal_from_store};
 pub use state::{LegState, StateBinding};
 pub use target::{Target, TargetFuture, TargetLimits};

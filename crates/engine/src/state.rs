@@ -6,7 +6,7 @@ use counterfoil_core::record::Record;
 use counterfoil_core::seal::{self, Expected, StateClaims, StateRefused};
 use counterfoil_core::time::Timestamp;
 
-use crate::engine::{Engine, random};
+use crate::engine::Engine;
 
 /// What a state is bound to besides the call itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Engine {
                 issued_at_ms: now.as_ms(),
                 expires_at_ms: now.plus(lifetimes.state.as_duration()).as_ms(),
                 authority_ends_at_ms: now.plus(lifetimes.authority.as_duration()).as_ms(),
-                nonce: random::<1>()[0],
+                nonce: self.random::<1>()[0],
             },
         )
     }
@@ -127,7 +127,7 @@ impl Engine {
                 issued_at_ms: now.as_ms(),
                 expires_at_ms: now.plus(lifetimes.state.as_duration()).as_ms(),
                 authority_ends_at_ms: self.authority_of(record).as_ms(),
-                nonce: random::<1>()[0],
+                nonce: self.random::<1>()[0],
             },
         )
     }

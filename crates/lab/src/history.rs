@@ -2,6 +2,7 @@
 //! what came of it. [`check`] holds it against the physical rows.
 
 mod check;
+mod course;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -13,6 +14,7 @@ use crate::readback::Rows;
 use crate::session::{Issue, Reply};
 
 pub use check::{Rule, Violation, check};
+pub use course::{Broken, Course, CourseRule, Told, check_courses, courses_of};
 
 /// Names one request of a history.
 pub type CallNo = usize;

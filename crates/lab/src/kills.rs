@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use crate::child::ChildOptions;
 use crate::cuts::{CutSpec, End, LOCAL_POINTS};
 use crate::delivery::campaign;
-use crate::history::{Event, Physical, Recorder, Saw, check};
+use crate::history::{Event, Physical, Recorder, Saw, check, check_courses, courses_of};
 use crate::process::{Ended, Launch};
 use crate::random::Random;
 use crate::readback;
@@ -219,7 +219,10 @@ fn judge(
         true => Physical::of_unguarded(&rows),
         false => Physical::of_ledger(&rows),
     };
+    let courses = check_courses(&courses_of(history, &physical));
     let violations = check(history, &physical);
+    let mut violations: Vec<_> = violations.iter().map(ToString::to_string).collect();
+    violations.extend(courses.iter().map(ToString::to_string));
     let count = |wanted: fn(&Event) -> bool| history.iter().filter(|event| wanted(event)).count();
     Ok(Summary {
         seed: campaign.seed,
@@ -230,7 +233,7 @@ fn judge(
         issue_count: rows.count("issues"),
         operation_count: rows.count("operations"),
         in_progress_count: rows.states().values().filter(|state| *state == "in_progress").count(),
-        violations: violations.iter().map(ToString::to_string).collect(),
+        violations,
         elapsed_ms: begun.elapsed().as_millis(),
     })
 }

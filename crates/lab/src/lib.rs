@@ -14,7 +14,7 @@
 //! - what it leaves for others: [`evidence`] (bundles, and their verifier), [`challenge`] (the
 //!   rules as questions to any implementation);
 //! - what needs no process at all: [`model`] (the product's decisions in every order, within
-//!   bounds);
+//!   bounds), [`sim`] (engine, worker and a modelled target on a simulated clock);
 //! - what measures it: [`bench`].
 
 pub mod bench;
@@ -43,6 +43,7 @@ pub mod readback;
 pub mod relay;
 pub mod seal_state;
 pub mod session;
+pub mod sim;
 pub mod store_faults;
 pub mod transcript;
 pub mod unguarded;

@@ -9,7 +9,7 @@ use counterfoil_lab::delivery::role;
 use counterfoil_lab::evidence::verify;
 use counterfoil_lab::{
     bench, challenge, child, conformance, desk, echo, faults, http_relay, kills, matrix, model,
-    relay, seal_state,
+    relay, seal_state, sim,
 };
 
 /// The fault lab of counterfoil. It is never shipped.
@@ -65,6 +65,8 @@ enum Command {
     Model(model::ModelArgs),
     /// Have the disk fail, tear and lose power at every call of the ledger, and check what is left
     FaultsDisk(faults::disk::DiskArgs),
+    /// Simulate engine, workers and targets with faults: one seed, one history
+    Sim(sim::SimArgs),
     /// Measure what the product costs
     #[command(subcommand)]
     Bench(bench::BenchCommand),
@@ -104,6 +106,11 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         echo::copy(&args)?;
         // Ends the read that may still wait for the client.
         std::process::exit(0);
+    }
+    if let Command::Sim(args) = command {
+        // It has runtimes of its own, one for each seed, and logs nothing of its planted faults.
+        let (printed, passed) = sim::run_command(&args)?;
+        return judged((printed, passed));
     }
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
@@ -154,7 +161,8 @@ async fn serve_or_print(command: Command) -> anyhow::Result<ExitCode> {
         | Command::HttpRelay(_)
         | Command::Verify(_)
         | Command::Copy(_)
-        | Command::Echo => {
+        | Command::Echo
+        | Command::Sim(_) => {
             unreachable!("it has a runtime of its own, or none, and was run above")
         }
     };

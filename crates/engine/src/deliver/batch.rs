@@ -56,7 +56,7 @@ pub(super) async fn run(
     for item in items {
         let (work, is_probe) = (item.work, item.delivery.lease.is_some_and(|lease| lease.probe));
         let is_ours_already = desk.under_way.contains(item.delivery.key);
-        let held = Held::new(&lane, boot, slots.take_one(), item);
+        let held = Held::new(&lane, (boot, desk.engine.random_u64()), slots.take_one(), item);
         // Another took it from us when our lease had ended, and lost it: first ours comes to its end.
         if is_ours_already {
             lane.rest();

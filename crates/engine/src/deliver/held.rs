@@ -10,13 +10,14 @@ use counterfoil_store::outbox::{BeginSend, ClaimedItem, Happened, Report};
 
 use super::lane::{Lane, Slot};
 use super::reporter::Note;
-use crate::engine::random_u64;
 
 /// One claimed item with its place.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) lane: Arc<Lane>,
     boot: BootId,
+    /// Of the pause that may follow: it is reported once.
+    seed: u64,
     item: ClaimedItem,
     /// `None` once it was given up.
     slot: Option<Slot>,
@@ -34,9 +35,15 @@ enum Phase {
 }
 
 impl Held {
-    pub(super) fn new(lane: &Arc<Lane>, boot: BootId, slot: Slot, item: ClaimedItem) -> Self {
+    pub(super) fn new(
+        lane: &Arc<Lane>,
+        (boot, seed): (BootId, u64),
+        slot: Slot,
+        item: ClaimedItem,
+    ) -> Self {
         lane.under_way.add(item.delivery.key);
-        Self { lane: Arc::clone(lane), boot, item, slot: Some(slot), phase: Phase::Unsent }
+        let (lane, slot) = (Arc::clone(lane), Some(slot));
+        Self { lane, boot, seed, item, slot, phase: Phase::Unsent }
     }
 
     pub(super) fn key(&self) -> OperationKey {
@@ -91,7 +98,7 @@ impl Held {
             key: self.key(),
             boot: self.boot,
             fence: self.item.delivery.fence,
-            seed: random_u64(),
+            seed: self.seed,
             what,
         };
         let is_probe = self.item.delivery.lease.is_some_and(|lease| lease.probe);

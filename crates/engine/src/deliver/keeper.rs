@@ -28,6 +28,7 @@ pub(super) async fn poll(desk: Arc<Desk>, lanes: Arc<[Arc<Lane>]>) {
     let mut pause = desk.options.poll;
     loop {
         tokio::select! {
+            biased;
             () = desk.stopping.cancelled() => return,
             () = sleep(pause) => {}
         }
@@ -68,6 +69,7 @@ pub(super) async fn keep(desk: Arc<Desk>, known: Arc<[TargetName]>) {
             }
         }
         tokio::select! {
+            biased;
             () = desk.stopping.cancelled() => return,
             () = sleep(desk.options.upkeep) => {}
         }

@@ -118,6 +118,7 @@ impl Desk {
     async fn commit(&self, batch: &[Note]) -> Result<Vec<Reported>, Refused> {
         let mut committing = pin!(self.try_to_commit(batch));
         let answers = tokio::select! {
+            biased;
             answers = &mut committing => answers,
             () = sleep(SLOW) => {
                 self.is_stuck.store(true, Ordering::Release);

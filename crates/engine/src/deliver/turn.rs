@@ -49,6 +49,7 @@ pub(super) async fn run(lane: Arc<Lane>, desk: Arc<Desk>) {
             }
             Turn::Trouble => {
                 tokio::select! {
+                    biased;
                     () = desk.stopping.cancelled() => return,
                     () = sleep(pause) => {}
                 }
@@ -62,8 +63,8 @@ pub(super) async fn run(lane: Arc<Lane>, desk: Arc<Desk>) {
         let longest = Instant::now() + LONGEST_SLEEP;
         let (until, is_due) = (wait.0.unwrap_or(longest).min(longest), wait.1);
         tokio::select! {
+            biased;
             () = desk.stopping.cancelled() => return,
-            () = lane.bell.rung() => {}
             () = sleep_until(until) => {
                 if is_due {
                     // What was due may be done by now, as a lease that would have ended is: a look
@@ -72,6 +73,8 @@ pub(super) async fn run(lane: Arc<Lane>, desk: Arc<Desk>) {
                     lane.bell.look();
                 }
             }
+            // Behind the time, so that a bell that rings on and on does not hide that work is due.
+            () = lane.bell.rung() => {}
         }
     }
 }

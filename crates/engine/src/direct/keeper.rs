@@ -170,6 +170,7 @@ impl Keeper {
         lapse.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while !stop.is_cancelled() {
             tokio::select! {
+                biased;
                 () = stop.cancelled() => {}
                 _ = lapse.tick() => self.lapse().await,
                 () = self.woken() => {
@@ -202,6 +203,7 @@ impl Engine {
             let run = keeper.run(both.clone());
             tokio::pin!(run);
             tokio::select! {
+                biased;
                 () = &mut run => return,
                 () = stop.cancelled() => both.cancel(),
                 () = stopped.cancelled() => both.cancel(),

@@ -11,9 +11,10 @@ use counterfoil_core::observation::ObservedState;
 use counterfoil_engine::Engine;
 use counterfoil_store::outbox::{DeliveryQuery, DeliveryView};
 
-use super::front::Told;
+use super::front;
 use super::role::settings;
 use crate::desk::{self, Ticket};
+use crate::history::{Course, Told as Saw, check_courses};
 
 /// What a campaign left.
 #[derive(Debug, Clone, Default)]
@@ -59,9 +60,9 @@ pub async fn open(data_dir: &Path) -> anyhow::Result<(std::sync::Arc<Engine>, Ca
 #[derive(Debug, Clone, Default)]
 pub struct Calls {
     /// By the calls that were answered.
-    pub accepted: Vec<Told>,
+    pub accepted: Vec<front::Told>,
     /// By the status tool, once nothing more happened.
-    pub at_the_end: Vec<Told>,
+    pub at_the_end: Vec<front::Told>,
     /// What no client may be told.
     pub wrong: Vec<String>,
 }
@@ -82,6 +83,7 @@ pub async fn judge(
         filed.entry(ticket.title.clone()).or_default().push(ticket);
     }
     let items = items(engine).await?;
+    let mut courses: BTreeMap<String, Course> = BTreeMap::new();
     for view in items.values() {
         *left.states.entry(view.delivery.state.as_str()).or_default() += 1;
         left.attempts_count += u64::from(view.delivery.attempts_count);
@@ -93,6 +95,13 @@ pub async fn judge(
             State::Delivered => seen.state == ObservedState::Applied && seen.authoritative,
             _ => seen.state == ObservedState::Unknown && !seen.authoritative,
         };
+        let end = match seen.state {
+            ObservedState::Applied => Saw::Applied(view.delivery.external_id.clone()),
+            ObservedState::NotApplied => Saw::NotApplied,
+            ObservedState::Partial | ObservedState::Unknown => Saw::Unknown,
+        };
+        let id = view.record.operation_id.as_str().to_owned();
+        put_to_rest(courses.entry(id).or_default(), end);
         if !is_honest || seen.fresh_write_authorized {
             let id = view.record.operation_id.as_str();
             let state = view.delivery.state.as_str();
@@ -101,14 +110,12 @@ pub async fn judge(
     }
     left.duplicates_count = filed.values().filter(|tickets| tickets.len() > 1).count();
     left.violations.extend(calls.wrong.iter().map(|words| format!("Told: {words}")));
-    for told in &calls.accepted {
-        left.violations.extend(wrong_with_told(told, items.get(&told.id), false));
+    add_calls(&mut courses, calls, &items);
+    for (id, tickets) in &filed {
+        let effects = tickets.iter().map(|ticket| (AT_REST, ticket.id.to_string()));
+        courses.entry(id.clone()).or_default().effects.extend(effects);
     }
-    for told in &calls.at_the_end {
-        left.violations.extend(wrong_with_told(told, items.get(&told.id), true));
-    }
-    let unknown = filed.keys().filter(|id| !items.contains_key(*id));
-    left.violations.extend(unknown.map(|id| format!("NoneInvented: {id} was never accepted")));
+    left.violations.extend(check_courses(&courses).iter().map(ToString::to_string));
     Ok(left)
 }
 
@@ -131,13 +138,9 @@ async fn items(engine: &Engine) -> anyhow::Result<BTreeMap<String, DeliveryView>
 }
 
 /// What an item says beside what its target did.
-fn wrong_with(view: &DeliveryView, tickets: &[Ticket]) -> Vec<String> {
+fn wrong_with(view: &DeliveryView, tickets: &[Ticket]) -> Option<String> {
     let item = &view.delivery;
     let (id, state) = (view.record.operation_id.as_str(), item.state.as_str());
-    let mut wrong = Vec::new();
-    if tickets.len() > 1 {
-        wrong.push(format!("OneEffect: {id} ({state}) has {} effects", tickets.len()));
-    }
     let fits = match (item.state, tickets) {
         (State::Delivered, tickets) => tickets
             .iter()
@@ -147,22 +150,78 @@ fn wrong_with(view: &DeliveryView, tickets: &[Ticket]) -> Vec<String> {
         (State::InDoubt | State::DeadLetter, []) => true,
         _ => false,
     };
-    if !fits {
-        let told = (&item.external_id, item.unknown_count);
-        wrong.push(format!("Settled: {id} is {state} {told:?} and the desk has {tickets:?}"));
-    }
-    wrong
+    let told = (&item.external_id, item.unknown_count);
+    (!fits).then(|| format!("Settled: {id} is {state} {told:?} and the desk has {tickets:?}"))
 }
 
-/// What a client was told beside what the ledger says at the end: `applied` is never taken back.
-fn wrong_with_told(told: &Told, view: Option<&DeliveryView>, at_the_end: bool) -> Option<String> {
-    let Some(view) = view else {
-        return Some(format!("NoneLost: {} was accepted and is not there", told.id));
-    };
-    let item = &view.delivery;
-    let is_delivered = item.state == State::Delivered;
-    let is_true = if told.is_applied { is_delivered } else { !(at_the_end && is_delivered) };
-    let names_another = told.external_id.is_some() && told.external_id != item.external_id;
-    (!is_true || names_another)
-        .then(|| format!("Told: {told:?} and it is {} {:?}", item.state.as_str(), item.external_id))
+/// The moment of the last change. Calls were answered before it, and statuses asked for after it.
+const AT_REST: u64 = 1;
+
+/// The ledger has it, and says this of it: whoever asks after that must not be told less.
+fn put_to_rest(course: &mut Course, end: Saw) {
+    course.recorded = true;
+    course.tells.push((AT_REST, AT_REST, end.clone()));
+    course.at_the_end = Some(end);
+}
+
+/// What clients were told, where it names no ticket under the name that the ledger has.
+fn add_calls(
+    courses: &mut BTreeMap<String, Course>,
+    calls: &Calls,
+    items: &BTreeMap<String, DeliveryView>,
+) {
+    let answered = calls.accepted.iter().map(|told| (told, 0, AT_REST));
+    let asked = calls.at_the_end.iter().map(|told| (told, AT_REST + 1, AT_REST + 2));
+    for (told, from, until) in answered.chain(asked) {
+        let known = items.get(&told.id).and_then(|view| view.delivery.external_id.clone());
+        let saw = match told.is_applied {
+            true => Saw::Applied(told.external_id.clone().or(known)),
+            false => Saw::Unknown,
+        };
+        let course = courses.entry(told.id.clone()).or_default();
+        course.accepted = true;
+        course.tells.push((from, until, saw));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::CourseRule;
+
+    #[test]
+    fn what_was_told_is_held_against_what_is_left() {
+        // Promise: the judge sees a call that was acknowledged and forgotten, a success that was
+        // taken back, another ticket's number, and a status that tells less than the ledger knows.
+        use CourseRule::*;
+        let told = |ticket: Option<&str>| front::Told {
+            id: "op".into(),
+            is_applied: ticket.is_some(),
+            external_id: ticket.map(str::to_owned),
+        };
+        let applied = || Some(Saw::Applied(Some("7".into())));
+        let cases: [(Option<Saw>, Option<&str>, Option<&str>, &[CourseRule]); 6] = [
+            (applied(), None, Some("7"), &[]),
+            (Some(Saw::Unknown), None, None, &[]),
+            (None, None, None, &[NothingLost]),
+            (Some(Saw::Unknown), Some("7"), None, &[NothingLost, OneOrder]),
+            (applied(), Some("8"), Some("7"), &[NothingLost, AppliedIsThere, OneOrder]),
+            (applied(), None, None, &[OneOrder]),
+        ];
+        for (number, (end, at_once, asked, expected)) in cases.into_iter().enumerate() {
+            let calls = Calls {
+                accepted: vec![told(at_once)],
+                at_the_end: vec![told(asked)],
+                wrong: Vec::new(),
+            };
+            let mut course = Course::default();
+            if let Some(end) = end {
+                course.effects.push((AT_REST, "7".into()));
+                put_to_rest(&mut course, end);
+            }
+            let mut courses = BTreeMap::from([("op".to_owned(), course)]);
+            add_calls(&mut courses, &calls, &BTreeMap::new());
+            assert_eq!(courses["op"].broken(), expected, "case {number}");
+        }
+    }
 }
