@@ -8,6 +8,7 @@ use counterfoil_lab::delivery::role;
 use counterfoil_lab::evidence::verify;
 use counterfoil_lab::{
     bench, challenge, child, desk, echo, http_relay, kills, matrix, model, relay, seal_state,
+    transport,
 };
 
 /// The fault lab of counterfoil. It is never shipped.
@@ -48,6 +49,8 @@ enum Command {
     Challenge(challenge::ChallengeArgs),
     /// Kill servers at random moments under load and check what is left
     Kills(kills::KillsArgs),
+    /// Drop, delay, duplicate, truncate and corrupt messages between clients and servers
+    Transport(transport::TransportArgs),
     /// Check the product's decisions in every order of what can go wrong, within bounds
     Model(model::ModelArgs),
     /// Measure what the product costs
@@ -117,6 +120,7 @@ async fn serve_or_print(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Matrix(args) => return judged(matrix::run(&args).await?),
         Command::Challenge(args) => return judged(challenge::run(&args).await?),
+        Command::Transport(args) => return judged(transport::run_command(&args).await?),
         Command::SealState(args) => seal_state::run(&args).await?,
         Command::Kills(args) => kills::run_command(&args).await?,
         Command::Model(args) => model::run_command(&args)?,
