@@ -10,7 +10,7 @@ use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
 use super::cell::Happened;
-use super::plan::{Plan, WAYS};
+use super::plan::{Direction, Plan, Position, WAYS};
 use crate::history::Saw;
 
 /// What stands in place of a bearer token.
@@ -52,6 +52,9 @@ pub struct Summary {
     pub guarded_count: usize,
     /// Of them, those whose call met its fault before the commit.
     pub before_commit_count: usize,
+    /// Of them, those whose fault came behind a request that had passed whole: the rows were looked
+    /// at before it passed, so that the fault itself may have come before the commit or after it.
+    pub behind_request_count: usize,
     /// Of them, those after it.
     pub after_commit_count: usize,
     /// Of them, those whose call was lost to its client.
@@ -74,7 +77,10 @@ impl Summary {
             seed,
             passed: cells.iter().all(|cell| cell.found.is_empty()),
             guarded_count: count(&|it| it.guarded),
-            before_commit_count: count(&|it| it.guarded && it.effects_at_fault == Some(0)),
+            before_commit_count: count(&|it| {
+                it.guarded && it.effects_at_fault == Some(0) && !is_behind_request(it)
+            }),
+            behind_request_count: count(&|it| it.guarded && is_behind_request(it)),
             after_commit_count: count(&|it| it.guarded && it.effects_at_fault == Some(1)),
             lost_count: count(&|it| it.guarded && it.saw[0] == "lost"),
             control_count: count(&|it| !it.guarded),
@@ -83,6 +89,10 @@ impl Summary {
             cells,
         }
     }
+}
+
+fn is_behind_request(cell: &Cell) -> bool {
+    (cell.plan.direction, cell.plan.position) == (Direction::Request, Position::After)
 }
 
 /// The record of a cell; its bytes are kept if there is a place for them.
@@ -211,13 +221,15 @@ pub(super) fn text(summary: &Summary) -> String {
     }
     let Summary { guarded_count, before_commit_count, after_commit_count, lost_count, .. } =
         summary;
-    let Summary { control_count, control_duplicate_count, seed, .. } = summary;
+    let Summary { control_count, control_duplicate_count, behind_request_count, seed, .. } =
+        summary;
     let passed = summary.cells.iter().filter(|it| it.guarded && it.found.is_empty()).count();
     let seconds = summary.elapsed_ms as f64 / 1000.0;
     let _ = write!(
         out,
         "\n\n{passed} of {guarded_count} passed in {seconds:.1} s, seed {seed}: {before_commit_count} \
-         before the commit, {after_commit_count} after it, {lost_count} calls lost\n\
+         before the commit, {after_commit_count} after it, {behind_request_count} behind the \
+         request, {lost_count} calls lost\n\
          control: {control_duplicate_count} of {control_count} cells without a ledger duplicated"
     );
     out
