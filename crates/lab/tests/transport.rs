@@ -35,11 +35,12 @@ async fn no_fault_on_the_way_loses_or_repeats_an_effect() {
     let again = format!("counterfoil-lab transport --seed {} --seeds {seed_count}", summary.seed);
     assert!(summary.passed && failed.is_empty(), "{again}: {failed:#?}");
     note(&format!(
-        "transport: seed {}, {} cells, {} before and {} after the commit, {} lost; control {} of {}",
+        "transport: seed {}, {} cells, {} before and {} after the commit, {} behind the request, {} lost; control {} of {}",
         summary.seed,
         summary.guarded_count,
         summary.before_commit_count,
         summary.after_commit_count,
+        summary.behind_request_count,
         summary.lost_count,
         summary.control_duplicate_count,
         summary.control_count,
