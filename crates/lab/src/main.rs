@@ -63,6 +63,9 @@ enum Command {
     Kills(kills::KillsArgs),
     /// Drop, delay, duplicate, truncate and corrupt messages between clients and servers
     Transport(transport::TransportArgs),
+    /// Stand between two programs with one fault
+    #[command(hide = true)]
+    FaultPipe(transport::pipe::PipeArgs),
     /// Check the product's decisions in every order of what can go wrong, within bounds
     Model(model::ModelArgs),
     /// Measure what the product costs
@@ -146,6 +149,10 @@ async fn serve_or_print(command: Command) -> anyhow::Result<ExitCode> {
         Command::Matrix(args) => return judged(matrix::run(&args).await?),
         Command::Challenge(args) => return judged(challenge::run(&args).await?),
         Command::Transport(args) => return judged(transport::run_command(&args).await?),
+        Command::FaultPipe(args) => {
+            transport::pipe::run(&args).await?;
+            return Ok(ExitCode::SUCCESS);
+        }
         Command::SealState(args) => seal_state::run(&args).await?,
         Command::Kills(args) => kills::run_command(&args).await?,
         Command::Model(args) => model::run_command(&args)?,

@@ -4,7 +4,8 @@
 //!
 //! [`plan`] has the grid of faults and those by chance, `tamper` what each makes of a message,
 //! `proxy` the threads, `client` the lab's own client, `lane` a ledger with its servers, `cell` one
-//! call and its recovery, `judge` what must hold of it. The control is the same grid in front of a
+//! call and its recovery, `judge` what must hold of it, [`pipe`] the same proxy as a program that stands
+//! before or behind `counterfoil wrap`. The control is the same grid in front of a
 //! server without a ledger: every reply that went wrong must leave a duplicate there.
 
 mod cell;
@@ -12,6 +13,7 @@ mod client;
 mod frames;
 mod judge;
 mod lane;
+pub mod pipe;
 pub mod plan;
 mod proxy;
 mod report;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::random::Random;
@@ -29,7 +30,7 @@ pub enum Who {
 }
 
 /// What the proxy does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Fault {
     /// Swallows what comes from there on; the connection stays open and silent.
@@ -51,7 +52,7 @@ pub enum Fault {
 }
 
 /// Which message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
     /// The call that makes the effect: before the commit.

@@ -246,6 +246,9 @@ impl Shared {
     /// Whether a request is the call that makes the effect.
     fn makes_the_effect(&self, request: &Value) -> bool {
         let params = &request["params"];
+        if request["method"] == "tools/call" && params["name"] == "add_note" {
+            return params.to_string().contains(&self.operation);
+        }
         let complete =
             params.get("requestState").is_some() || params["arguments"].get("body").is_some();
         request["method"] == "tools/call"
