@@ -83,11 +83,11 @@ fn is_unreadable(cell: &Cell) -> bool {
     }
     match (cell.fault, cell.position) {
         (Fault::Misname, _) => true,
-        (_, Position::After) | (Fault::Delay, _) => false,
+        // Of a fault in the line's end the answer itself is whole: the gateway finds messages
+        // between other output, and may take it or not.
+        (_, Position::Last | Position::After) | (Fault::Delay, _) => false,
         (Fault::Duplicate, position) => position != Position::First,
-        // Only the line's end is missing: the gateway may take it or not.
-        (Fault::Drop | Fault::Truncate, position) => position != Position::Last,
-        (Fault::Corrupt, _) => true,
+        (Fault::Drop | Fault::Truncate | Fault::Corrupt, _) => true,
         _ => false,
     }
 }
