@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use clap::ValueEnum as _;
 use common::{LAB, note};
 use counterfoil_lab::process::{Launch, Process};
 use counterfoil_lab::transport::plan::{Direction, Fault, Position};
