@@ -20,6 +20,7 @@ pub struct Bodies {
     body: Vec<u8>,
     kind: Kind,
     part: Part,
+    ended_count: usize,
 }
 
 /// What a body holds.
@@ -47,7 +48,20 @@ impl Bodies {
     /// For what `from` sends.
     #[must_use]
     pub const fn new(from: Side) -> Self {
-        Self { from, pending: Vec::new(), body: Vec::new(), kind: Kind::Other, part: Part::Head }
+        Self {
+            from,
+            pending: Vec::new(),
+            body: Vec::new(),
+            kind: Kind::Other,
+            part: Part::Head,
+            ended_count: 0,
+        }
+    }
+
+    /// How many messages of HTTP have ended so far, whatever was in them.
+    #[must_use]
+    pub const fn ended_count(&self) -> usize {
+        self.ended_count
     }
 
     /// The messages that end within these bytes.
@@ -170,6 +184,7 @@ impl Bodies {
             messages.push(body);
         }
         (self.kind, self.part) = (Kind::Other, Part::Head);
+        self.ended_count += 1;
     }
 
     /// What comes before `end`, both taken off.

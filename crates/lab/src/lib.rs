@@ -10,7 +10,8 @@
 //!   only), [`history`] (what concurrent clients saw, against those rows);
 //! - what puts it together: [`cases`] (the twelve cases and the controls), [`matrix`] (all of them
 //!   with every SDK), [`kills`] (random kills under load), [`delivery`] and [`wrapped`] (the same for
-//!   deliveries, and for servers behind `counterfoil wrap`);
+//!   deliveries, and for servers behind `counterfoil wrap`), [`transport`] (faults between client
+//!   and server);
 //! - what it leaves for others: [`evidence`] (bundles, and their verifier), [`challenge`] (the
 //!   rules as questions to any implementation);
 //! - what needs no process at all: [`model`] (the product's decisions in every order, within
@@ -46,6 +47,7 @@ pub mod session;
 pub mod sim;
 pub mod store_faults;
 pub mod transcript;
+pub mod transport;
 pub mod unguarded;
 pub mod within;
 pub mod wrapped;

@@ -9,7 +9,7 @@ use counterfoil_lab::delivery::role;
 use counterfoil_lab::evidence::verify;
 use counterfoil_lab::{
     bench, challenge, child, conformance, desk, echo, faults, http_relay, kills, matrix, model,
-    relay, seal_state, sim,
+    relay, seal_state, sim, transport,
 };
 
 /// The fault lab of counterfoil. It is never shipped.
@@ -61,6 +61,11 @@ enum Command {
     Challenge(challenge::ChallengeArgs),
     /// Kill servers at random moments under load and check what is left
     Kills(kills::KillsArgs),
+    /// Drop, delay, duplicate, truncate and corrupt messages between clients and servers
+    Transport(transport::TransportArgs),
+    /// Stand between two programs with one fault
+    #[command(hide = true)]
+    FaultPipe(transport::pipe::PipeArgs),
     /// Check the product's decisions in every order of what can go wrong, within bounds
     Model(model::ModelArgs),
     /// Have the disk fail, tear and lose power at every call of the ledger, and check what is left
@@ -153,6 +158,11 @@ async fn serve_or_print(command: Command) -> anyhow::Result<ExitCode> {
         Command::Matrix(args) => return judged(matrix::run(&args).await?),
         Command::FaultsDisk(args) => return judged(faults::disk::run(&args).await?),
         Command::Challenge(args) => return judged(challenge::run(&args).await?),
+        Command::Transport(args) => return judged(transport::run_command(&args).await?),
+        Command::FaultPipe(args) => {
+            transport::pipe::run(&args).await?;
+            return Ok(ExitCode::SUCCESS);
+        }
         Command::SealState(args) => seal_state::run(&args).await?,
         Command::Kills(args) => kills::run_command(&args).await?,
         Command::Model(args) => model::run_command(&args)?,
