@@ -12,7 +12,8 @@ use crate::cli::exit::Exit;
 use crate::config::{Environment, Flags, Settings, SettingsArgs};
 use crate::wrap::settings::{UpstreamKey, WrapSettings};
 use crate::wrap::{
-    DEFAULT_MAX_LINE_BYTES, StartError, StopTimes, WrapError, WrapOptions, explain, guarded, reaper,
+    DEFAULT_MAX_LINE_BYTES, REAPER_COMMAND, StartError, StopTimes, WrapError, WrapOptions, explain,
+    guarded, reaper,
 };
 use crate::{output, serve};
 
@@ -62,16 +63,6 @@ pub(super) struct WrapArgs {
     json: bool,
     #[command(flatten)]
     settings: SettingsArgs,
-    /// The server's command and its arguments, behind --
-    #[arg(last = true, required = true, value_name = "COMMAND")]
-    command: Vec<OsString>,
-}
-
-/// Look after the server of a wrap
-///
-/// Started by `counterfoil wrap` alone; its orders come over its stdin.
-#[derive(Debug, Args)]
-pub(super) struct ReaperArgs {
     /// The server's command and its arguments, behind --
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -138,12 +129,26 @@ async fn explain(
     Ok(())
 }
 
-/// Looks after a server until the wrap that started this process is gone.
+/// The server's command and its arguments, if that is a reaper's command line: it is for
+/// `counterfoil wrap` alone, and no part of ours.
+pub(super) fn reaper_of(arguments: &[OsString]) -> Option<&[OsString]> {
+    match arguments {
+        [_, name, dashes, command @ ..]
+            if name == REAPER_COMMAND && dashes == "--" && !command.is_empty() =>
+        {
+            Some(command)
+        }
+        _ => None,
+    }
+}
+
+/// Looks after a server until the wrap that started this process is gone; its orders come over its
+/// stdin.
 ///
 /// # Errors
 /// A stdin that is no wrap's.
-pub(super) fn run_reaper(args: &ReaperArgs) -> anyhow::Result<Exit> {
-    reaper::run(&args.command).context("this command is for `counterfoil wrap` alone")?;
+pub(super) fn run_reaper(command: &[OsString]) -> anyhow::Result<Exit> {
+    reaper::run(command).context("this command is for `counterfoil wrap` alone")?;
     Ok(Exit::Done)
 }
 
