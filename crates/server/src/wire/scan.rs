@@ -27,6 +27,9 @@ pub(crate) struct Answers {
     pub(crate) is_result: bool,
     /// The result has `isError: true`.
     pub(crate) is_error: bool,
+    /// The result may be something else than a complete one: it has another `resultType`, or a
+    /// `task`, or a key that was not read.
+    pub(crate) is_of_other_type: bool,
 }
 
 impl Envelope {
@@ -58,17 +61,22 @@ pub(super) struct Scanner {
     has_method: bool,
     has_result: bool,
     has_error: bool,
-    is_error: IsError,
+    near: Near,
+    is_error: bool,
+    is_of_other_type: bool,
 }
 
-/// How far a member `isError: true` of the result was read.
+/// How far a member of the result that says what the result is was read.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum IsError {
+enum Near {
     #[default]
-    No,
-    Key,
-    Colon,
-    Yes,
+    Nothing,
+    IsErrorKey,
+    IsErrorColon,
+    TypeKey,
+    TypeColon,
+    /// A string that, as a key, makes the result something else than a complete one.
+    OddKey,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -112,7 +120,8 @@ impl Scanner {
         let answers = id.clone().filter(|_| !self.has_method).map(|id| Answers {
             id,
             is_result: self.has_result && !self.has_error,
-            is_error: self.is_error == IsError::Yes,
+            is_error: self.is_error,
+            is_of_other_type: self.is_of_other_type,
         });
         Envelope { id: id.filter(|_| self.has_method || !has_outcome), answers }
     }
@@ -181,16 +190,12 @@ impl Scanner {
     fn step_nested(&mut self, byte: u8) {
         if self.in_nested_string {
             self.in_nested_string = !self.string_ends(byte);
-            if !self.in_nested_string
-                && self.is_directly_in_result()
-                && self.is_error != IsError::Yes
-            {
-                let is_key = self.token == b"\"isError\"";
-                self.is_error = if is_key { IsError::Key } else { IsError::No };
+            if !self.in_nested_string && self.is_directly_in_result() {
+                self.note_string();
             }
             return;
         }
-        self.note_is_error(byte);
+        self.note_byte(byte);
         match byte {
             b'"' => {
                 self.in_nested_string = true;
@@ -212,13 +217,37 @@ impl Scanner {
         self.key == Key::Result && self.closers.len() == 1
     }
 
-    /// Follows `"isError" : true` beyond its key.
-    fn note_is_error(&mut self, byte: u8) {
-        self.is_error = match (self.is_error, byte) {
-            (state, b' ' | b'\t' | b'\r') => state,
-            (IsError::Key, b':') => IsError::Colon,
-            (IsError::Colon, b't') | (IsError::Yes, _) => IsError::Yes,
-            _ => IsError::No,
+    /// Takes in a string that stands directly in the result: a key, or a value.
+    fn note_string(&mut self) {
+        let is_type = self.near == Near::TypeColon;
+        self.near = match &self.token[..] {
+            kind if is_type => {
+                self.is_of_other_type |= kind != b"\"complete\"";
+                Near::Nothing
+            }
+            b"\"isError\"" => Near::IsErrorKey,
+            b"\"resultType\"" => Near::TypeKey,
+            b"\"task\"" => Near::OddKey,
+            text if text.contains(&b'\\') => Near::OddKey,
+            _ => Near::Nothing,
+        };
+    }
+
+    /// Follows such a member beyond its key.
+    fn note_byte(&mut self, byte: u8) {
+        self.near = match (self.near, byte) {
+            (near, b' ' | b'\t' | b'\r') | (near @ Near::TypeColon, b'"') => near,
+            (Near::IsErrorKey, b':') => Near::IsErrorColon,
+            (Near::TypeKey, b':') => Near::TypeColon,
+            (Near::IsErrorColon, b't') => {
+                self.is_error = true;
+                Near::Nothing
+            }
+            (Near::TypeColon, _) | (Near::OddKey, b':') => {
+                self.is_of_other_type = true;
+                Near::Nothing
+            }
+            _ => Near::Nothing,
         };
     }
 
@@ -320,7 +349,8 @@ mod tests {
 
     #[test]
     fn an_answer_that_is_not_kept_says_what_it_is() {
-        // Promise: an answer past the limit still tells whether it is an error.
+        // Promise: an answer past the limit still tells whether it is an error, and whether it may be
+        // something else than a complete result.
         let cases = [
             (r#"{"id":7,"result":{"content":[{"isError":true}],"isError":false}}"#, "7 true false"),
             (r#"{"result":{"a":"isError","isError" : true,"b":{}},"id":7}"#, "7 true true"),
@@ -328,11 +358,22 @@ mod tests {
             (r#"{"id":7,"result":{"x":{"isError":true}}}"#, "7 true false"),
             (r#"{"id":7,"error":{"isError":true}}"#, "7 false false"),
             (r#"{"id":7,"result":{"a":NaN,"isError":true"#, "7 true true"),
+            (r#"{"id":7,"result":{"resultType":"complete","content":[]}}"#, "7 true false"),
+            (r#"{"id":7,"result":{"a":"resultType","b":"x"}}"#, "7 true false"),
+            (r#"{"id":7,"result":{"text":"a \\" task","x":[{"resultType":"y"}]}}"#, "7 true false"),
+            (r#"{"id":7,"result":{"resultType" : "input_required"}}"#, "7 true false other"),
+            (r#"{"id":7,"result":{"isError":true,"resultType":"new"}}"#, "7 true true other"),
+            (r#"{"id":7,"result":{"resultType":7}}"#, "7 true false other"),
+            (r#"{"id":7,"result":{"result\u0054ype":"complete"}}"#, "7 true false other"),
+            (r#"{"id":7,"result":{"task":{"taskId":"1"}}}"#, "7 true false other"),
             (r#"{"id":7,"method":"x"}"#, "none"),
         ];
         for (frame, expected) in cases {
             let answers = Envelope::of(frame.as_bytes()).answers;
-            let seen = answers.map(|a| format!("{} {} {}", a.id, a.is_result, a.is_error));
+            let seen = answers.map(|a| {
+                let other = if a.is_of_other_type { " other" } else { "" };
+                format!("{} {} {}{other}", a.id, a.is_result, a.is_error)
+            });
             assert_eq!(seen.as_deref().unwrap_or("none"), expected, "{frame}");
         }
     }

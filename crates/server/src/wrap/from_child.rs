@@ -100,8 +100,9 @@ impl Relay {
                 self.refuse(Some(&raw), INTERNAL_ERROR, &text).await;
             }
             Owner::Port(port) => {
-                let (is_result, is_error) = (answers.is_result, answers.is_error);
-                let reply = UpstreamReply::TooLarge { size_bytes, is_result, is_error };
+                let is_complete = answers.is_result && !answers.is_of_other_type;
+                let is_error = answers.is_error;
+                let reply = UpstreamReply::TooLarge { size_bytes, is_complete, is_error };
                 let _ = port.send(Ok(reply));
             }
         }

@@ -139,7 +139,7 @@ async fn one_life(
     drop(outlet);
     let status = end(&cause, &mut handle, stop).await;
     hear_out(relay, &mut pump).await;
-    relay.take_back(unsent(writer).await);
+    relay.take_back(writer.unsent(LAST_WORDS).await);
     let why = match status {
         Status::Killed(signal) => format!("was ended by signal {signal}"),
         Status::Exited(code) => format!("ended with code {code}"),
@@ -170,17 +170,6 @@ async fn hear_out(relay: &Relay, pump: &mut JoinHandle<()>) {
         if !relay.client.is_crowded() || begun.elapsed() > CROWDED_LIMIT {
             pump.abort();
             return;
-        }
-    }
-}
-
-/// What the writer did not begin; nothing if it hangs in a pipe that nobody reads.
-async fn unsent(mut writer: JoinHandle<Vec<Item>>) -> Vec<Item> {
-    match timeout(LAST_WORDS, &mut writer).await {
-        Ok(unsent) => unsent.unwrap_or_default(),
-        Err(_) => {
-            writer.abort();
-            Vec::new()
         }
     }
 }

@@ -1,14 +1,17 @@
 //! The seam to a transport: a link is lines in and lines out. Stdio is one, and so is a child.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::frame::Pieces;
@@ -24,9 +27,14 @@ const BATCH_BYTES: usize = 64 * 1024;
 pub struct Link {
     pub(super) source: Box<dyn LineSource>,
     pub(super) outlet: Outlet,
-    /// Writes what the outlet takes; ends when the peer no longer reads or every outlet is gone, and
-    /// gives back what it did not begin to write.
-    pub(super) writer: JoinHandle<Vec<Item>>,
+    pub(super) writer: LinkWriter,
+}
+
+/// Writes what the outlet takes; ends when the peer no longer reads or every outlet is gone, and
+/// gives back what it did not begin to write.
+pub(super) struct LinkWriter {
+    task: JoinHandle<Vec<Item>>,
+    give_up: CancellationToken,
 }
 
 /// Where lines come from.
@@ -65,8 +73,25 @@ impl Link {
     {
         let (outlet, receiver) = Outlet::new();
         let closed = outlet.closed.clone();
-        let writer = tokio::spawn(write(output, receiver, closed));
+        let give_up = CancellationToken::new();
+        let pipe = Pipe { output, give_up: give_up.clone() };
+        let writer = LinkWriter { task: tokio::spawn(write(pipe, receiver, closed)), give_up };
         Self { source: Box::new(FrameReader::new(input, max_line_bytes)), outlet, writer }
+    }
+}
+
+impl LinkWriter {
+    /// What was not begun, once the peer no longer reads or every outlet is gone. One that hangs in a
+    /// pipe that nobody reads gives up after `patience`.
+    pub(super) async fn unsent(mut self, patience: Duration) -> Vec<Item> {
+        let ended = match timeout(patience, &mut self.task).await {
+            Ok(ended) => ended,
+            Err(_) => {
+                self.give_up.cancel();
+                self.task.await
+            }
+        };
+        ended.unwrap_or_default()
     }
 }
 
@@ -165,8 +190,36 @@ struct Unwritten {
     item: Item,
 }
 
+/// The peer's side, as long as it is worth waiting for.
+struct Pipe<W> {
+    output: W,
+    give_up: CancellationToken,
+}
+
+impl<W: AsyncWrite + Unpin> Pipe<W> {
+    /// Hands over some bytes, at least one.
+    async fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        tokio::select! {
+            biased;
+            count = self.output.write(bytes) => match count? {
+                0 => Err(io::ErrorKind::WriteZero.into()),
+                count => Ok(count),
+            },
+            () = self.give_up.cancelled() => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+
+    async fn flush(&mut self) -> io::Result<()> {
+        tokio::select! {
+            biased;
+            flushed = self.output.flush() => flushed,
+            () = self.give_up.cancelled() => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+}
+
 async fn write<W: AsyncWrite + Unpin>(
-    mut output: W,
+    mut output: Pipe<W>,
     mut queue: mpsc::Receiver<Item>,
     closed: CancellationToken,
 ) -> Vec<Item> {
@@ -198,11 +251,11 @@ async fn write<W: AsyncWrite + Unpin>(
 
 /// Writes whole lines; on failure those of which nothing was written.
 async fn write_batch<W: AsyncWrite + Unpin>(
-    output: &mut W,
+    output: &mut Pipe<W>,
     batch: &mut Vec<u8>,
     items: Vec<Item>,
 ) -> Result<(), Vec<Item>> {
-    let mut lines = Vec::with_capacity(items.len());
+    let mut lines = VecDeque::with_capacity(items.len());
     let mut rest = items.into_iter();
     while let Some(item) = rest.next() {
         if item.pieces.len() < BATCH_BYTES {
@@ -210,7 +263,7 @@ async fn write_batch<W: AsyncWrite + Unpin>(
             if !item.pieces.is_empty() {
                 batch.push(b'\n');
             }
-            lines.push(Unwritten { end: batch.len(), item });
+            lines.push_back(Unwritten { end: batch.len(), item });
             continue;
         }
         let written = flush(output, batch, &mut lines).await;
@@ -228,20 +281,18 @@ async fn write_batch<W: AsyncWrite + Unpin>(
     }
 }
 
-/// Writes the batch; the lines that are left over after a failure stay.
+/// Writes the batch; the lines that are left over after a failure stay. Whoever waits for a line is
+/// told once it is handed over: the peer may answer it before it takes the next one.
 async fn flush<W: AsyncWrite + Unpin>(
-    output: &mut W,
+    output: &mut Pipe<W>,
     batch: &mut Vec<u8>,
-    lines: &mut Vec<Unwritten>,
+    lines: &mut VecDeque<Unwritten>,
 ) -> io::Result<()> {
     let mut at = 0;
     while at < batch.len() {
-        let count = output.write(&batch[at..]).await?;
-        if count == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
-        let begun = at + count;
-        let mut start = 0;
+        let begun = at + output.write(&batch[at..]).await?;
+        // The first one that is left begins before `at`.
+        let mut start = at;
         for line in lines.iter() {
             if start < begun {
                 mark(&line.item);
@@ -249,6 +300,12 @@ async fn flush<W: AsyncWrite + Unpin>(
             start = line.end;
         }
         at = begun;
+        if lines.front().is_some_and(|line| line.end <= at) {
+            output.flush().await?;
+        }
+        while lines.front().is_some_and(|line| line.end <= at) {
+            lines.pop_front().into_iter().for_each(|line| tell(line.item));
+        }
     }
     batch.clear();
     output.flush().await?;
@@ -256,14 +313,11 @@ async fn flush<W: AsyncWrite + Unpin>(
     Ok(())
 }
 
-async fn write_large<W: AsyncWrite + Unpin>(output: &mut W, item: &Item) -> io::Result<()> {
+async fn write_large<W: AsyncWrite + Unpin>(output: &mut Pipe<W>, item: &Item) -> io::Result<()> {
     for piece in item.pieces.iter().map(|piece| &piece[..]).chain([&b"\n"[..]]) {
         let mut rest = piece;
         while !rest.is_empty() {
             let count = output.write(rest).await?;
-            if count == 0 {
-                return Err(io::ErrorKind::WriteZero.into());
-            }
             mark(item);
             rest = &rest[count..];
         }
@@ -289,7 +343,7 @@ fn not_begun(item: Item) -> Option<Item> {
     (!begun).then_some(item)
 }
 
-fn into_unsent(lines: Vec<Unwritten>) -> Vec<Item> {
+fn into_unsent(lines: VecDeque<Unwritten>) -> Vec<Item> {
     lines.into_iter().filter_map(|line| not_begun(line.item)).collect()
 }
 
@@ -298,6 +352,9 @@ mod tests {
     use tokio::io::AsyncReadExt as _;
 
     use super::*;
+
+    /// The writer ends by itself.
+    const NEVER: Duration = Duration::from_secs(3600);
 
     fn item(line: &str) -> (Item, Arc<AtomicBool>) {
         let sent = Arc::new(AtomicBool::new(false));
@@ -341,7 +398,7 @@ mod tests {
                 let (first, sent) = item("abcde");
                 let _ = link.outlet.put(first).await;
                 link.outlet.closed().cancelled().await;
-                let unsent = link.writer.await.expect("no panic");
+                let unsent = link.writer.unsent(NEVER).await;
                 assert_eq!((unsent.len(), sent.load(Ordering::Relaxed)), (1, false));
                 continue;
             }
@@ -354,10 +411,46 @@ mod tests {
                 tokio::task::yield_now().await;
             }
             drop(peer);
-            let unsent = link.writer.await.expect("no panic");
+            let unsent = link.writer.unsent(NEVER).await;
             let begun = marks.iter().filter(|sent| sent.load(Ordering::Relaxed)).count();
             assert_eq!((begun, unsent.len()), (begun_count, 3 - begun_count), "{capacity}");
             assert!(link.outlet.put(item("late").0).await.is_err());
         }
+    }
+
+    #[tokio::test]
+    async fn a_pipe_that_nobody_reads_gives_back_what_was_not_begun() {
+        // Promise: a request that was queued for a server that hangs is known as not sent.
+        let (link, peer) = link(6);
+        let (items, marks): (Vec<_>, Vec<_>) = (0..3).map(|_| item("abcd")).unzip();
+        for item in items {
+            assert!(link.outlet.put(item).await.is_ok());
+        }
+        let begun = || marks.iter().filter(|sent| sent.load(Ordering::Relaxed)).count();
+        while begun() < 2 {
+            tokio::task::yield_now().await;
+        }
+        let unsent = link.writer.unsent(Duration::ZERO).await;
+        assert_eq!((begun(), unsent.len()), (2, 1));
+        assert!(link.outlet.closed().is_cancelled());
+        drop(peer);
+    }
+
+    #[tokio::test]
+    async fn a_line_is_told_as_written_before_the_next_one_is_taken() {
+        // Promise: a client that answers at once what it has read is known to have read it.
+        let (link, mut peer) = link(5);
+        let (written, done) = oneshot::channel();
+        let mut first = item("abcd").0;
+        first.written = Some(written);
+        let second = item("efgh").0;
+        // Both are one batch, and the pipe takes one.
+        assert!(link.outlet.put(first).await.is_ok());
+        assert!(link.outlet.put(second).await.is_ok());
+        let told = timeout(Duration::from_secs(60), done).await;
+        assert_eq!(told.ok(), Some(Ok(())), "the second line was waited for");
+        let mut read = [0; 10];
+        peer.read_exact(&mut read).await.expect("both lines");
+        assert_eq!(&read, b"abcd\nefgh\n");
     }
 }

@@ -47,7 +47,7 @@ pub struct CallFacts<'a> {
     pub operation_id: &'a str,
     /// The text that is unique to the operation.
     pub marker: &'a str,
-    /// When it was first dispatched.
+    /// When it was recorded, which is before it was sent.
     pub dispatched_at: Timestamp,
 }
 

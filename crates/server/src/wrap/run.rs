@@ -65,7 +65,9 @@ pub async fn relay(
     guard: Arc<dyn Guard>,
     stop: CancellationToken,
 ) -> Result<(), WrapError> {
-    let Link { source, outlet, .. } = client;
+    let Link { source, outlet, writer } = client;
+    // What it could not write is let go of at once: calls wait to hear that.
+    drop(writer);
     let WrapOptions { name, command, program, max_line_bytes, stop_times } = options;
     let shown = command.first().map(|word| word.to_string_lossy().into_owned());
     let relay = Relay::new(name.clone(), guard, outlet, max_line_bytes);

@@ -224,9 +224,10 @@ pub enum Lost {
 pub enum UpstreamReply {
     /// The whole reply.
     Whole(ReplyBytes),
-    /// The reply was longer than the cap, and was not kept. `is_result` says whether it had a
-    /// result and no error; `is_error` whether that result said `isError: true`.
-    TooLarge { size_bytes: u64, is_result: bool, is_error: bool },
+    /// The reply was longer than the cap, and was not kept. `is_complete` says whether it had a
+    /// result that is nothing else than a complete one, and no error; `is_error` whether that result
+    /// said `isError: true`.
+    TooLarge { size_bytes: u64, is_complete: bool, is_error: bool },
 }
 
 /// A reply's line.

@@ -50,8 +50,8 @@ impl Guard for Witness {
                     Body::Result(result) => format!("result {}", String::from_utf8_lossy(&result)),
                     Body::Error(error) => format!("error {}", String::from_utf8_lossy(&error)),
                 },
-                Ok(UpstreamReply::TooLarge { is_result, is_error, .. }) => {
-                    format!("too large, result {is_result}, error {is_error}")
+                Ok(UpstreamReply::TooLarge { is_complete, is_error, .. }) => {
+                    format!("too large, result {is_complete}, error {is_error}")
                 }
                 Err(Lost::NotSent(_)) => "not sent".to_owned(),
                 Err(Lost::Unknown(_)) => "unknown".to_owned(),

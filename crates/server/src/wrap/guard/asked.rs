@@ -13,6 +13,7 @@ use counterfoil_core::identity::{OperationId, Tenant, ToolId};
 use counterfoil_core::json::{JsonLimits, Value, parse};
 use counterfoil_core::record::Record;
 use counterfoil_core::refusal::{Code, Refusal};
+use counterfoil_core::time::Timestamp;
 use counterfoil_engine::{Engine, LegState};
 use counterfoil_store::direct::{Identity, WhichDirect};
 
@@ -61,7 +62,9 @@ impl Request {
         let key = engine.keys().get(record.binding.key_id);
         let key = key.ok_or("the key of its record is gone")?;
         let id = &record.operation_id;
-        let arguments = with_marker(engine, &self.plan, &self.split, (&record.tenant, id), key);
+        // The time that a look renders too: a marker made of another one would not be found.
+        let at = record.created_at;
+        let arguments = with_marker(engine, &self.plan, &self.split, (&record.tenant, id), key, at);
         let arguments = arguments.map_err(|why| why.to_string())?;
         Ok(params(&self.call, arguments, self.continued.as_ref()))
     }
@@ -74,13 +77,14 @@ fn with_marker(
     split: &SplitCall,
     (tenant, id): (&Tenant, &OperationId),
     key: &SecretKey,
+    recorded_at: Timestamp,
 ) -> Result<Option<Vec<u8>>, RenderError> {
     let Some(put) = plan.marker() else { return Ok(split.raw_arguments.clone()) };
     let facts = CallFacts {
         arguments: &split.arguments,
         operation_id: id.as_str(),
         marker: &marker(engine, tenant, id, key),
-        dispatched_at: engine.now(),
+        dispatched_at: recorded_at,
     };
     put.put(split.raw_arguments.as_deref().unwrap_or(b"{}"), &facts).map(Some)
 }
@@ -127,7 +131,7 @@ impl Asked {
         }
         // What cannot be rendered is refused before anything is recorded.
         let (_, key) = engine.keys().active();
-        with_marker(engine, plan, &split, (&guard.caller.tenant, &id), key)
+        with_marker(engine, plan, &split, (&guard.caller.tenant, &id), key, engine.now())
             .map_err(|why| NotAsked::Invalid(why.to_string()))?;
         let memo = plan.lookup().map(|_| Arc::from(split.arguments.to_json().into_bytes()));
         Ok(Self {

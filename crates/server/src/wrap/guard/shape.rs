@@ -31,8 +31,8 @@ impl Reading {
     pub(super) fn read(&self, reply: &UpstreamReply) -> Sent {
         match reply {
             UpstreamReply::Whole(bytes) => self.whole(&bytes.body_without_ours()),
-            UpstreamReply::TooLarge { size_bytes, is_result, is_error } => {
-                let shape = if *is_result && !self.plan.has_error_texts() {
+            UpstreamReply::TooLarge { size_bytes, is_complete, is_error } => {
+                let shape = if *is_complete && !self.plan.has_error_texts() {
                     AnswerShape::Result { is_error: *is_error }
                 } else {
                     AnswerShape::Unreadable
