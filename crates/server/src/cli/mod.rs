@@ -118,11 +118,15 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
             Exit::Failed
         });
     }
+    let given = arguments.clone();
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version too come this way. Where nobody reads them, nothing is lost.
             let _ = error.print();
+            if let Some(hint) = wrap::hint_of(&given) {
+                output::note(hint);
+            }
             return if error.use_stderr() { Exit::Usage } else { Exit::Done };
         }
     };

@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 
+use crate::cli::UsageError;
 use crate::cli::exit::Exit;
 use crate::config::{Environment, Flags, Settings, SettingsArgs};
 use crate::wrap::settings::{UpstreamKey, WrapSettings};
@@ -76,6 +77,16 @@ pub(super) struct WrapArgs {
 pub(super) fn run(args: WrapArgs, env: &Environment) -> anyhow::Result<Exit> {
     let settings = Settings::load(&Flags::from(&args.settings), env)?;
     let mut rules = WrapSettings::load(&args.presets, settings.config_file.as_deref())?;
+    let retention = settings.lifetimes.retention.as_duration();
+    if rules.join_age > retention {
+        // What is forgotten cannot be joined: an equal call would be refused, and then be new work.
+        let words = format!(
+            "wrap.join_age ({:?}) is longer than lifetimes.retention ({retention:?}): an answer that \
+             an equal call may still join must be kept as long; shorten the one or lengthen the other",
+            rules.join_age
+        );
+        return Err(UsageError(words).into());
+    }
     if let Some(name) = &args.name {
         rules.name = Some(name.clone());
     }
@@ -142,6 +153,15 @@ pub(super) fn reaper_of(arguments: &[OsString]) -> Option<&[OsString]> {
     }
 }
 
+/// What a person who left out the `--` of a wrap is told besides.
+pub(super) fn hint_of(arguments: &[OsString]) -> Option<&'static str> {
+    let is_wrap = arguments.get(1).is_some_and(|name| name == "wrap");
+    let is_help = |word: &OsString| word == "--help" || word == "-h" || word == "--";
+    (is_wrap && arguments.len() > 2 && !arguments.iter().any(is_help)).then_some(
+        "the server's command stands behind --, as in: counterfoil wrap -- npx -y SERVER",
+    )
+}
+
 /// Looks after a server until the wrap that started this process is gone; its orders come over its
 /// stdin.
 ///
@@ -164,4 +184,41 @@ fn own_program() -> anyhow::Result<std::path::PathBuf> {
         return Ok(own.to_owned());
     }
     std::env::current_exe().context("the process cannot find its own binary")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split(' ').map(OsString::from).collect()
+    }
+
+    #[test]
+    fn a_reaper_is_started_by_its_own_words_alone() {
+        // Promise: no slip of a person starts a reaper, or is told of one.
+        let check = |line, expected: Option<&str>| {
+            let line = words(line);
+            assert_eq!(reaper_of(&line).map(<[_]>::to_vec), expected.map(words), "{line:?}");
+        };
+        check("counterfoil wrap-reaper -- npx -y x", Some("npx -y x"));
+        check("counterfoil wrap-reaper --", None);
+        check("counterfoil wrap-reaper x", None);
+        check("counterfoil wrap -- wrap-reaper -- x", None);
+        let names: Vec<_> =
+            crate::cli::command().get_subcommands().map(|it| it.get_name().to_owned()).collect();
+        assert!(!names.iter().any(|name| name == REAPER_COMMAND), "{names:?}");
+    }
+
+    #[test]
+    fn who_leaves_out_the_dashes_is_told_of_them() {
+        // Promise: a wrap without `--` says where the server's command stands.
+        let check = |line, is_told| assert_eq!(hint_of(&words(line)).is_some(), is_told, "{line}");
+        check("counterfoil wrap npx -y x", true);
+        check("counterfoil wrap --name x npx", true);
+        check("counterfoil wrap", false);
+        check("counterfoil wrap --nmae x -- npx", false);
+        check("counterfoil wrap --help", false);
+        check("counterfoil serve npx", false);
+    }
 }

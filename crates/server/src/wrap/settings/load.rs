@@ -93,7 +93,12 @@ impl Loading {
         }
         let is_path = name.contains(['/', '\\']) || name.ends_with(".toml");
         let path = Path::new(name);
-        let read = if is_path || path.exists() { text_of(path) } else { Err(unknown_preset(name)) };
+        let read = if is_path || path.exists() {
+            // The words are those of the configuration, which this is not.
+            text_of(path).map_err(|words| words.replace("--config", "--preset"))
+        } else {
+            Err(unknown_preset(name))
+        };
         match read {
             Ok(text) => self.file(path, text, Kind::Preset(None)),
             Err(words) => {
