@@ -22,6 +22,7 @@ pub mod cases;
 pub mod challenge;
 pub mod child;
 pub mod clock;
+pub mod conformance;
 pub mod cuts;
 pub mod delivery;
 pub mod desk;

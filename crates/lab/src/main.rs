@@ -4,10 +4,12 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use counterfoil_lab::conformance::{bridge, client, server};
 use counterfoil_lab::delivery::role;
 use counterfoil_lab::evidence::verify;
 use counterfoil_lab::{
-    bench, challenge, child, desk, echo, http_relay, kills, matrix, model, relay, seal_state,
+    bench, challenge, child, conformance, desk, echo, http_relay, kills, matrix, model, relay,
+    seal_state,
 };
 
 /// The fault lab of counterfoil. It is never shipped.
@@ -25,6 +27,17 @@ enum Command {
     Relay(relay::RelayArgs),
     /// The same between a client and a server that speak HTTP
     HttpRelay(http_relay::HttpRelayArgs),
+    /// Serve what the official conformance suite expects of a server
+    #[command(hide = true)]
+    ConformanceServer(server::ServerArgs),
+    /// Put HTTP in front of a server that speaks over stdio
+    #[command(hide = true)]
+    ConformanceBridge(bridge::BridgeArgs),
+    /// Call what a scenario of the official suite expects of a client
+    #[command(hide = true)]
+    ConformanceClient(client::ClientArgs),
+    /// Run the official conformance suite against the wire, through wrap, and with the client
+    Conformance(conformance::ConformanceArgs),
     /// Print a sealed state as a server would issue it
     SealState(seal_state::SealStateArgs),
     /// Pass every byte on and do nothing else
@@ -107,6 +120,19 @@ async fn serve_or_print(command: Command) -> anyhow::Result<ExitCode> {
             child::run(&options).await?;
             return Ok(ExitCode::SUCCESS);
         }
+        Command::ConformanceServer(args) => {
+            server::run(&args).await?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Command::ConformanceBridge(args) => {
+            bridge::run(&args).await?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Command::ConformanceClient(args) => {
+            client::run(&args).await?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Command::Conformance(args) => return judged(conformance::run(&args).await?),
         Command::Desk(args) => {
             desk::run(&args).await?;
             return Ok(ExitCode::SUCCESS);

@@ -15,7 +15,7 @@ use counterfoil_engine::Engine;
 use futures_util::StreamExt;
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, Method, StatusCode};
-use rmcp::model::ErrorData;
+use rmcp::model::{ErrorCode, ErrorData};
 use tokio_util::sync::CancellationToken;
 
 use super::auth::Auth;
@@ -117,7 +117,12 @@ impl Gate {
         };
         let message = wire::read_body(&bytes, &self.limits.json).map_err(|refused| {
             tracing::debug!(code = refused.code, "refused a body");
-            Box::new(refuse::json(StatusCode::BAD_REQUEST, refused.reply))
+            // MCP 2026-07-28, Streamable HTTP: a method that is not there is 404.
+            let status = match ErrorCode(refused.code) {
+                ErrorCode::METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
+                _ => StatusCode::BAD_REQUEST,
+            };
+            Box::new(refuse::json(status, refused.reply))
         })?;
         let call = match &message {
             Message::Request(call) => Some(call),

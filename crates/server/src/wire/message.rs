@@ -6,7 +6,7 @@
 use counterfoil_core::json::{self, JsonError, JsonErrorKind, JsonLimits, Object, Value};
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, ClientJsonRpcMessage, ClientNotification,
-    ClientRequest, ErrorCode, GetExtensions,
+    ClientRequest, ErrorCode, GetExtensions, ProtocolVersion,
 };
 use serde::Deserialize;
 
@@ -148,6 +148,12 @@ fn read_request(
     if params.as_ref().is_some_and(|params| params.as_object().is_none()) {
         return Err(Fault::new(Some(id), ErrorCode::INVALID_PARAMS, "params must be an object"));
     }
+    if REMOVED_METHODS.contains(&method) && speaks_without_sessions(params.as_ref()) {
+        let message = format!(
+            "the protocol version that this request names has no method {method}; older ones do"
+        );
+        return Err(Fault::new(Some(id), ErrorCode::METHOD_NOT_FOUND, message));
+    }
     let decoded = match method {
         TOOL_CALL => decode_tool_call(frame, params.as_ref()),
         _ => serde_json::from_str(&sdk_text(method, params.as_ref())),
@@ -211,6 +217,18 @@ const TOOL_CALL: &str = "tools/call";
 const TOOL_CALL_MEMBERS: [&str; 5] =
     ["_meta", "name", "arguments", "inputResponses", "requestState"];
 
+/// Whether a request says by itself that it is of a revision without sessions.
+fn speaks_without_sessions(params: Option<&Value>) -> bool {
+    let meta = params.and_then(|params| params.get("_meta"));
+    let named = meta.and_then(|meta| meta.get(PROTOCOL_VERSION)).and_then(Value::as_str);
+    // Revisions are dates, so text compares as time does. One that is not served is refused by name.
+    let first = ProtocolVersion::V_2026_07_28;
+    named.is_some_and(|named| {
+        named >= first.as_str()
+            && super::supported_versions().iter().any(|served| served.as_str() == named)
+    })
+}
+
 /// What the SDK decodes: the method first, so that its untagged unions fail fast.
 fn sdk_text(method: &str, params: Option<&Value>) -> String {
     let method = Value::from(method).to_json();
@@ -219,6 +237,14 @@ fn sdk_text(method: &str, params: Option<&Value>) -> String {
         None => format!("{{\"method\":{method}}}"),
     }
 }
+
+/// Names the revision of a request that belongs to no session.
+const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+
+/// Methods that revision 2026-07-28 removed (its Key Changes). Whatever their params are, they are
+/// unknown there, and not wrongly used.
+const REMOVED_METHODS: &[&str] =
+    &["initialize", "logging/setLevel", "ping", "resources/subscribe", "resources/unsubscribe"];
 
 /// The methods for which the SDK has a request type.
 pub(crate) const TYPED_METHODS: &[&str] = &[
@@ -250,6 +276,35 @@ mod tests {
     use rmcp::model::RequestMetaObject;
 
     use super::*;
+
+    #[test]
+    fn a_removed_method_is_unknown_and_not_misused() {
+        // Promise: a client of 2026-07-28 that tries an old method learns that it is gone.
+        let legacy = r#","uri":"test://a","level":"info","protocolVersion":"2025-11-25",
+            "capabilities":{},"clientInfo":{"name":"c","version":"1"}"#;
+        let meta = |version: &str| {
+            format!(r#""_meta":{{"io.modelcontextprotocol/protocolVersion":"{version}"}}"#)
+        };
+        let code = |method: &str, params: &str| {
+            let frame =
+                format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{params}}}}}"#);
+            match read(frame.as_bytes(), &JsonLimits::default()) {
+                Err(fault) => Some(fault.code),
+                Ok(_) => None,
+            }
+        };
+        for method in REMOVED_METHODS {
+            let now = meta("2026-07-28");
+            let gone = Some(ErrorCode::METHOD_NOT_FOUND);
+            assert_eq!(code(method, &now), gone, "{method}");
+            assert_eq!(code(method, &format!("{now}{legacy}")), gone, "{method}, as it was");
+            for before in ["2025-11-25", "2099-01-01"] {
+                let before = meta(before);
+                assert_eq!(code(method, &format!("{before}{legacy}")), None, "{method} {before}");
+            }
+        }
+        assert_eq!(code("tools/list", &meta("2026-07-28")), None);
+    }
 
     #[test]
     fn a_tool_call_is_decoded_as_the_sdk_decodes_it() {

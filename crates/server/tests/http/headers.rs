@@ -50,6 +50,12 @@ async fn headers_say_what_the_body_says_or_nothing_is_done() {
             404,
             Some(-32601),
         ),
+        (
+            "method of older versions",
+            Request::modern(&json!(7), "logging/setLevel", json!({})),
+            404,
+            Some(-32601),
+        ),
         ("session of nobody", good().with("Mcp-Session-Id", "x"), 404, Some(-32600)),
         (
             "session twice",
