@@ -124,7 +124,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
         Err(error) => {
             // Help and version too come this way. Where nobody reads them, nothing is lost.
             let _ = error.print();
-            if let Some(hint) = wrap::hint_of(&given) {
+            if let Some(hint) = wrap::hint_of(&given, &error) {
                 output::note(hint);
             }
             return if error.use_stderr() { Exit::Usage } else { Exit::Done };

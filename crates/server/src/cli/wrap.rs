@@ -3,9 +3,11 @@
 use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::UsageError;
@@ -77,16 +79,7 @@ pub(super) struct WrapArgs {
 pub(super) fn run(args: WrapArgs, env: &Environment) -> anyhow::Result<Exit> {
     let settings = Settings::load(&Flags::from(&args.settings), env)?;
     let mut rules = WrapSettings::load(&args.presets, settings.config_file.as_deref())?;
-    let retention = settings.lifetimes.retention.as_duration();
-    if rules.join_age > retention {
-        // What is forgotten cannot be joined: an equal call would be refused, and then be new work.
-        let words = format!(
-            "wrap.join_age ({:?}) is longer than lifetimes.retention ({retention:?}): an answer that \
-             an equal call may still join must be kept as long; shorten the one or lengthen the other",
-            rules.join_age
-        );
-        return Err(UsageError(words).into());
-    }
+    check_ages(rules.join_age, settings.lifetimes.retention.as_duration())?;
     if let Some(name) = &args.name {
         rules.name = Some(name.clone());
     }
@@ -118,6 +111,17 @@ pub(super) fn run(args: WrapArgs, env: &Environment) -> anyhow::Result<Exit> {
         }
         Err(error) => Err(error),
     }
+}
+
+/// What is forgotten cannot be joined: an equal call would be refused, and then be new work.
+fn check_ages(join_age: Duration, retention: Duration) -> Result<(), UsageError> {
+    if join_age <= retention {
+        return Ok(());
+    }
+    Err(UsageError(format!(
+        "wrap.join_age ({join_age:?}) is longer than lifetimes.retention ({retention:?}): an answer \
+         that an equal call may still join must be kept as long; shorten the one or lengthen the other"
+    )))
 }
 
 fn is_not_found(error: &anyhow::Error) -> bool {
@@ -153,11 +157,16 @@ pub(super) fn reaper_of(arguments: &[OsString]) -> Option<&[OsString]> {
     }
 }
 
-/// What a person who left out the `--` of a wrap is told besides.
-pub(super) fn hint_of(arguments: &[OsString]) -> Option<&'static str> {
+/// What a person who left out the `--` of a wrap is told besides: a word stands where only options do.
+pub(super) fn hint_of(arguments: &[OsString], error: &clap::Error) -> Option<&'static str> {
     let is_wrap = arguments.get(1).is_some_and(|name| name == "wrap");
-    let is_help = |word: &OsString| word == "--help" || word == "-h" || word == "--";
-    (is_wrap && arguments.len() > 2 && !arguments.iter().any(is_help)).then_some(
+    let has_dashes = arguments.iter().any(|word| word == "--");
+    let is_word = error.kind() == ErrorKind::UnknownArgument
+        && matches!(
+            error.get(ContextKind::InvalidArg),
+            Some(ContextValue::String(word)) if !word.starts_with('-')
+        );
+    (is_wrap && is_word && !has_dashes).then_some(
         "the server's command stands behind --, as in: counterfoil wrap -- npx -y SERVER",
     )
 }
@@ -212,13 +221,31 @@ mod tests {
 
     #[test]
     fn who_leaves_out_the_dashes_is_told_of_them() {
-        // Promise: a wrap without `--` says where the server's command stands.
-        let check = |line, is_told| assert_eq!(hint_of(&words(line)).is_some(), is_told, "{line}");
+        // Promise: a word where the `--` is missing is told of; no other slip is.
+        let check = |line: &str, is_told| {
+            let line = words(line);
+            let error = crate::cli::command().try_get_matches_from(&line).expect_err("a slip");
+            assert_eq!(hint_of(&line, &error).is_some(), is_told, "{line:?}");
+        };
         check("counterfoil wrap npx -y x", true);
         check("counterfoil wrap --name x npx", true);
         check("counterfoil wrap", false);
+        check("counterfoil wrap --name x", false);
+        check("counterfoil wrap --nmae x", false);
         check("counterfoil wrap --nmae x -- npx", false);
+        check("counterfoil wrap npx -- x", false);
         check("counterfoil wrap --help", false);
         check("counterfoil serve npx", false);
+    }
+
+    #[test]
+    fn what_may_be_joined_is_kept() {
+        // Promise: no setting lets an answer be forgotten while an equal call may still join it.
+        let hour = Duration::from_secs(3600);
+        assert!(check_ages(hour, hour).is_ok());
+        let refused = check_ages(hour * 2, hour).expect_err("too long").to_string();
+        for words in ["wrap.join_age (7200s)", "lifetimes.retention (3600s)", "shorten the one"] {
+            assert!(refused.contains(words), "{refused}");
+        }
     }
 }
