@@ -87,15 +87,15 @@ fn unmade(plan: &ToolPlan) -> Vec<String> {
     let lacks = |name: &String| plan.lacks_argument(name);
     let looks = plan.lookup().into_iter().flat_map(Lookup::needs).filter(lacks).map(|argument| {
         format!(
-            "{} is looked for by its argument {argument}, which its schema does not have: what is \
-             in doubt without it cannot be looked for",
+            "{} is looked for by its argument {argument}, which its schema does not have: \
+             without it a look asks for less than was meant, or cannot be made",
             plan.name
         )
     });
     let marks = plan.marker().into_iter().flat_map(Marker::needs).filter(lacks).map(|argument| {
         format!(
             "the marker of {} is made from its argument {argument}, which its schema does not have: \
-             a call without it is refused",
+             without it the marker is not what was meant, or the call is refused",
             plan.name
         )
     });
