@@ -80,6 +80,8 @@ fn wrapping_changes_what_was_picked_and_undo_takes_it_back() {
         .replace("MARK", &mark);
     assert_eq!(client.text(), expected);
     assert!(ended.stdout.contains("@@ line 5 @@\n-      \"command\": \"npx\",\n"), "{ended:?}");
+    assert!(ended.stderr.contains("bare: no preset known"), "{ended:?}");
+    assert!(!ended.stderr.contains("memory: no preset"), "{ended:?}");
     assert!(ended.stderr.contains("far: is reached over HTTP"), "{ended:?}");
     assert!(!ended.stdout.contains("s3cret") && !ended.stderr.contains("s3cret"), "{ended:?}");
     let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
@@ -173,4 +175,36 @@ fn a_link_stays_a_link() {
     assert!(client.text().contains("\"npx\""), "{}", client.text());
     // The program is not in PATH here, so it is named by its own path.
     assert!(client.text().contains(env!("CARGO_BIN_EXE_counterfoil")), "{}", client.text());
+}
+
+#[test]
+fn copies_do_not_pile_up() {
+    // Promise: the file as it first was is never lost, old copies with its secrets do not stay for ever,
+    // what a person keeps beside them does, and taking it back works all the same.
+    let client = Client::new(FILE);
+    let kept = client.dir.path().join("mcp.json.before-counterfoil-mine");
+    fs::write(&kept, "mine").expect("written");
+    let mut said = String::new();
+    for _ in 0..5 {
+        said = client.init(&["--all", "--yes"]).stderr;
+        client.init(&["--undo", "--yes"]);
+        assert_eq!(client.text(), FILE);
+    }
+    let numbers = ["", "-10", "-6", "-7", "-8", "-9", "-mine"];
+    let mut expected = vec!["mcp.json".to_owned()];
+    expected.extend(numbers.map(|end| format!("mcp.json.before-counterfoil{end}")));
+    assert_eq!(client.files(), expected);
+    let first = client.dir.path().join("mcp.json.before-counterfoil");
+    assert_eq!(fs::read_to_string(first).expect("kept"), FILE);
+    assert!(said.contains("the first and the newest 5 are kept"), "{said}");
+}
+
+#[test]
+fn a_server_of_ours_is_not_offered() {
+    // Promise: what guards itself is not wrapped once more.
+    let text = r#"{"mcpServers":{"own":{"command":"counterfoil","args":["serve"]}}}"#;
+    let client = Client::new(text);
+    let ended = client.init(&["--all", "--yes"]);
+    assert_eq!((ended.code, client.text().as_str()), (Some(0), text), "{ended:?}");
+    assert!(ended.stderr.contains("own: is counterfoil itself"), "{ended:?}");
 }

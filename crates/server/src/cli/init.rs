@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use clap::Args;
 
-use self::write::{backup, restored, write};
+use self::write::{NEWEST_KEPT, backup, restored, thin_out, write};
 use super::UsageError;
 use super::exit::Exit;
 use crate::output;
@@ -68,6 +68,7 @@ pub(super) fn run(args: &InitArgs) -> anyhow::Result<Exit> {
     let file = ClientFile::read(text)
         .map_err(|error| UsageError(format!("{}: {error}", args.file.display())))?;
     let picked = pick(args, &file)?;
+    tell_of_presets(args, &file, &picked);
     let changed = if args.undo {
         restored(&path, &file, &picked).unwrap_or_else(|| file.unwrapped(&picked))
     } else {
@@ -94,6 +95,12 @@ pub(super) fn run(args: &InitArgs) -> anyhow::Result<Exit> {
         args.file.display(),
         copy.display()
     ));
+    let removed = thin_out(&path)?;
+    if removed > 0 {
+        output::note(format_args!(
+            "of the copies the first and the newest {NEWEST_KEPT} are kept; older ones removed: {removed}"
+        ));
+    }
     output::note("restart the client, so that it starts its servers anew");
     Ok(Exit::Done)
 }
@@ -113,7 +120,7 @@ fn pick(args: &InitArgs, file: &ClientFile) -> anyhow::Result<Vec<String>> {
     let fits = |server: &Server| match server.kind {
         ServerKind::Command(_) => !args.undo,
         ServerKind::Wrapped(_) => args.undo,
-        ServerKind::Remote | ServerKind::Unclear => false,
+        ServerKind::Ours | ServerKind::Remote | ServerKind::Unclear => false,
     };
     for server in considered.iter().filter(|it| !fits(it)) {
         output::note(format_args!("{}: {}", server.name, why_left(server, args.undo)));
@@ -142,11 +149,28 @@ fn pick(args: &InitArgs, file: &ClientFile) -> anyhow::Result<Vec<String>> {
     Ok(picked)
 }
 
+/// Says for which of the picked servers there is no preset.
+fn tell_of_presets(args: &InitArgs, file: &ClientFile, picked: &[String]) {
+    let is_bare = |it: &&Server| picked.contains(&it.name) && it.preset().is_none();
+    if args.undo || args.no_preset {
+        return;
+    }
+    for server in file.servers().iter().filter(is_bare) {
+        output::note(format_args!(
+            "{}: no preset known: each of its tools is guarded, those that only read too, and what is \
+             lost stays in doubt for a person; counterfoil wrap --explain -- COMMAND shows it, and \
+             [wrap.tools.NAME] in the configuration says more",
+            output::printable(&server.name)
+        ));
+    }
+}
+
 fn why_left(server: &Server, is_undo: bool) -> &'static str {
     match server.kind {
         ServerKind::Command(_) if is_undo => "is not wrapped; left as it is",
         ServerKind::Command(_) => "left as it is",
         ServerKind::Wrapped(_) => "is wrapped already; left as it is",
+        ServerKind::Ours => "is counterfoil itself, which is not wrapped; left as it is",
         ServerKind::Remote => {
             "is reached over HTTP, and only servers that are started by a command can be wrapped; \
              left as it is"

@@ -84,8 +84,6 @@ enum Command {
     Demo(demo::DemoArgs),
     #[command(hide = true)]
     DemoChild(DemoChildArgs),
-    #[command(hide = true)]
-    WrapReaper(wrap::ReaperArgs),
 }
 
 /// Bad input that only the command itself can recognise.
@@ -111,11 +109,24 @@ fn public_command() -> clap::Command {
 
 /// Runs the command that `arguments` name, the program's own name first.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    // Before the command line is built: it is no command of a person's, and it stays as long as its
+    // wrap does, with all the pages that it ever touched.
+    if let Some(command) = wrap::reaper_of(&arguments) {
+        return wrap::run_reaper(command).unwrap_or_else(|error| {
+            output::error(&error);
+            Exit::Failed
+        });
+    }
+    let given = arguments.clone();
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version too come this way. Where nobody reads them, nothing is lost.
             let _ = error.print();
+            if let Some(hint) = wrap::hint_of(&given, &error) {
+                output::note(hint);
+            }
             return if error.use_stderr() { Exit::Usage } else { Exit::Done };
         }
     };
@@ -133,7 +144,6 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
     // These have a runtime of their own, or none.
     let command = match cli.command {
         Command::Wrap(args) => return wrap::run(*args, &env),
-        Command::WrapReaper(args) => return wrap::run_reaper(&args),
         command => command,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -161,7 +171,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
             Command::Config(args) => config::run(&args, &env),
             Command::Init(args) => init::run(&args),
             Command::Connector(args) => Box::pin(connector::run(args, &env)).await,
-            Command::Wrap(_) | Command::WrapReaper(_) => unreachable!("run above"),
+            Command::Wrap(_) => unreachable!("run above"),
         }
     });
     // A read of stdin that nobody will answer must not hold the process.

@@ -3,16 +3,20 @@
 use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use tokio_util::sync::CancellationToken;
 
+use crate::cli::UsageError;
 use crate::cli::exit::Exit;
 use crate::config::{Environment, Flags, Settings, SettingsArgs};
 use crate::wrap::settings::{UpstreamKey, WrapSettings};
 use crate::wrap::{
-    DEFAULT_MAX_LINE_BYTES, StartError, StopTimes, WrapError, WrapOptions, explain, guarded, reaper,
+    DEFAULT_MAX_LINE_BYTES, REAPER_COMMAND, StartError, StopTimes, WrapError, WrapOptions, explain,
+    guarded, reaper,
 };
 use crate::{output, serve};
 
@@ -67,16 +71,6 @@ pub(super) struct WrapArgs {
     command: Vec<OsString>,
 }
 
-/// Look after the server of a wrap
-///
-/// Started by `counterfoil wrap` alone; its orders come over its stdin.
-#[derive(Debug, Args)]
-pub(super) struct ReaperArgs {
-    /// The server's command and its arguments, behind --
-    #[arg(last = true, required = true, value_name = "COMMAND")]
-    command: Vec<OsString>,
-}
-
 /// Guards a server until the client leaves. One thread: a relay waits for others nearly all of its
 /// time.
 ///
@@ -85,6 +79,7 @@ pub(super) struct ReaperArgs {
 pub(super) fn run(args: WrapArgs, env: &Environment) -> anyhow::Result<Exit> {
     let settings = Settings::load(&Flags::from(&args.settings), env)?;
     let mut rules = WrapSettings::load(&args.presets, settings.config_file.as_deref())?;
+    check_ages(rules.join_age, settings.lifetimes.retention.as_duration())?;
     if let Some(name) = &args.name {
         rules.name = Some(name.clone());
     }
@@ -118,6 +113,17 @@ pub(super) fn run(args: WrapArgs, env: &Environment) -> anyhow::Result<Exit> {
     }
 }
 
+/// What is forgotten cannot be joined: an equal call would be refused, and then be new work.
+fn check_ages(join_age: Duration, retention: Duration) -> Result<(), UsageError> {
+    if join_age <= retention {
+        return Ok(());
+    }
+    Err(UsageError(format!(
+        "wrap.join_age ({join_age:?}) is longer than lifetimes.retention ({retention:?}): an answer \
+         that an equal call may still join must be kept as long; shorten the one or lengthen the other"
+    )))
+}
+
 fn is_not_found(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(WrapError::Start(StartError::NotFound(_))))
 }
@@ -138,12 +144,40 @@ async fn explain(
     Ok(())
 }
 
-/// Looks after a server until the wrap that started this process is gone.
+/// The server's command and its arguments, if that is a reaper's command line: it is for
+/// `counterfoil wrap` alone, and no part of ours.
+pub(super) fn reaper_of(arguments: &[OsString]) -> Option<&[OsString]> {
+    match arguments {
+        [_, name, dashes, command @ ..]
+            if name == REAPER_COMMAND && dashes == "--" && !command.is_empty() =>
+        {
+            Some(command)
+        }
+        _ => None,
+    }
+}
+
+/// What a person who left out the `--` of a wrap is told besides: a word stands where only options do.
+pub(super) fn hint_of(arguments: &[OsString], error: &clap::Error) -> Option<&'static str> {
+    let is_wrap = arguments.get(1).is_some_and(|name| name == "wrap");
+    let has_dashes = arguments.iter().any(|word| word == "--");
+    let is_word = error.kind() == ErrorKind::UnknownArgument
+        && matches!(
+            error.get(ContextKind::InvalidArg),
+            Some(ContextValue::String(word)) if !word.starts_with('-')
+        );
+    (is_wrap && is_word && !has_dashes).then_some(
+        "the server's command stands behind --, as in: counterfoil wrap -- npx -y SERVER",
+    )
+}
+
+/// Looks after a server until the wrap that started this process is gone; its orders come over its
+/// stdin.
 ///
 /// # Errors
 /// A stdin that is no wrap's.
-pub(super) fn run_reaper(args: &ReaperArgs) -> anyhow::Result<Exit> {
-    reaper::run(&args.command).context("this command is for `counterfoil wrap` alone")?;
+pub(super) fn run_reaper(command: &[OsString]) -> anyhow::Result<Exit> {
+    reaper::run(command).context("this command is for `counterfoil wrap` alone")?;
     Ok(Exit::Done)
 }
 
@@ -159,4 +193,59 @@ fn own_program() -> anyhow::Result<std::path::PathBuf> {
         return Ok(own.to_owned());
     }
     std::env::current_exe().context("the process cannot find its own binary")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split(' ').map(OsString::from).collect()
+    }
+
+    #[test]
+    fn a_reaper_is_started_by_its_own_words_alone() {
+        // Promise: no slip of a person starts a reaper, or is told of one.
+        let check = |line, expected: Option<&str>| {
+            let line = words(line);
+            assert_eq!(reaper_of(&line).map(<[_]>::to_vec), expected.map(words), "{line:?}");
+        };
+        check("counterfoil wrap-reaper -- npx -y x", Some("npx -y x"));
+        check("counterfoil wrap-reaper --", None);
+        check("counterfoil wrap-reaper x", None);
+        check("counterfoil wrap -- wrap-reaper -- x", None);
+        let names: Vec<_> =
+            crate::cli::command().get_subcommands().map(|it| it.get_name().to_owned()).collect();
+        assert!(!names.iter().any(|name| name == REAPER_COMMAND), "{names:?}");
+    }
+
+    #[test]
+    fn who_leaves_out_the_dashes_is_told_of_them() {
+        // Promise: a word where the `--` is missing is told of; no other slip is.
+        let check = |line: &str, is_told| {
+            let line = words(line);
+            let error = crate::cli::command().try_get_matches_from(&line).expect_err("a slip");
+            assert_eq!(hint_of(&line, &error).is_some(), is_told, "{line:?}");
+        };
+        check("counterfoil wrap npx -y x", true);
+        check("counterfoil wrap --name x npx", true);
+        check("counterfoil wrap", false);
+        check("counterfoil wrap --name x", false);
+        check("counterfoil wrap --nmae x", false);
+        check("counterfoil wrap --nmae x -- npx", false);
+        check("counterfoil wrap npx -- x", false);
+        check("counterfoil wrap --help", false);
+        check("counterfoil serve npx", false);
+    }
+
+    #[test]
+    fn what_may_be_joined_is_kept() {
+        // Promise: no setting lets an answer be forgotten while an equal call may still join it.
+        let hour = Duration::from_secs(3600);
+        assert!(check_ages(hour, hour).is_ok());
+        let refused = check_ages(hour * 2, hour).expect_err("too long").to_string();
+        for words in ["wrap.join_age (7200s)", "lifetimes.retention (3600s)", "shorten the one"] {
+            assert!(refused.contains(words), "{refused}");
+        }
+    }
 }

@@ -183,15 +183,20 @@ fn plain(value: &DeValue<'_>) -> Value {
 }
 
 pub(crate) fn text_of(path: &Path) -> Result<String, String> {
+    text_given_by("--config", path)
+}
+
+/// As [`text_of`], of a file that another option names.
+pub(crate) fn text_given_by(option: &str, path: &Path) -> Result<String, String> {
     let cannot = |cause: io::Error| {
-        format!("the file cannot be read: {cause}; correct it, or give --config another path")
+        format!("the file cannot be read: {cause}; correct it, or give {option} another path")
     };
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(cannot)?;
     file.take(LONGEST_BYTES + 1).read_to_end(&mut bytes).map_err(cannot)?;
     if bytes.len() as u64 > LONGEST_BYTES {
         return Err(format!(
-            "the file has over {LONGEST_BYTES} bytes and cannot be a configuration; give --config \
+            "the file has over {LONGEST_BYTES} bytes and cannot be a configuration; give {option} \
              another path"
         ));
     }

@@ -31,7 +31,7 @@ pub use problem::ConfigError;
 pub use duration::from_text as parse_span;
 
 pub(crate) use duration::{from_seconds, to_text as span_text};
-pub(crate) use file::{CONNECTOR_TABLE, WRAP_TABLE, place, text_of};
+pub(crate) use file::{CONNECTOR_TABLE, WRAP_TABLE, place, text_given_by, text_of};
 pub(crate) use given::Place;
 pub(crate) use problem::{Problem, hide_secrets, nearest};
 

@@ -65,6 +65,8 @@ pub enum ServerKind {
     Command(Started),
     /// It is wrapped already.
     Wrapped(Started),
+    /// It is a server of ours, which guards itself.
+    Ours,
     /// It is reached over HTTP, which `wrap` does not do yet.
     Remote,
     /// Its entry cannot be understood.
@@ -251,7 +253,13 @@ impl ServerKind {
         };
         let started =
             Started { words, command: command.value.clone(), args, member: command.clone() };
-        if started.is_wrapped() { Self::Wrapped(started) } else { Self::Command(started) }
+        if started.is_wrapped() {
+            Self::Wrapped(started)
+        } else if started.is_ours() {
+            Self::Ours
+        } else {
+            Self::Command(started)
+        }
     }
 }
 

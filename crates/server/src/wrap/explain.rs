@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::lookup::Lookup;
+use super::lookup::{Lookup, Marker};
 use super::tools::{Handling, IdField, MetaOnly, Plans, ToolPlan, Why};
 use crate::output::printable;
 
@@ -77,8 +77,29 @@ pub fn doubts(plans: &Plans) -> Vec<String> {
                 lookup.tool()
             ));
         }
+        found.extend(plans.get(name).into_iter().flat_map(|plan| unmade(plan)));
     }
     found
+}
+
+/// Templates that ask a call for what its tool's schema does not have: a slip, for the most part.
+fn unmade(plan: &ToolPlan) -> Vec<String> {
+    let lacks = |name: &String| plan.lacks_argument(name);
+    let looks = plan.lookup().into_iter().flat_map(Lookup::needs).filter(lacks).map(|argument| {
+        format!(
+            "{} is looked for by its argument {argument}, which its schema does not have: \
+             without it a look asks for less than was meant, or cannot be made",
+            plan.name
+        )
+    });
+    let marks = plan.marker().into_iter().flat_map(Marker::needs).filter(lacks).map(|argument| {
+        format!(
+            "the marker of {} is made from its argument {argument}, which its schema does not have: \
+             without it the marker is not what was meant, or the call is refused",
+            plan.name
+        )
+    });
+    looks.chain(marks).collect()
 }
 
 fn row(plan: &ToolPlan) -> [String; 6] {

@@ -137,6 +137,11 @@ impl Lookup {
         &self.tool
     }
 
+    /// The call's arguments that its own arguments are made from.
+    pub fn needs(&self) -> impl Iterator<Item = String> {
+        of_call(&self.arguments)
+    }
+
     /// Whether a look can ever prove that there is no effect, and how long after the last possible
     /// send.
     #[must_use]
@@ -243,6 +248,11 @@ impl Marker {
         &self.argument
     }
 
+    /// The call's arguments that it is made from.
+    pub fn needs(&self) -> impl Iterator<Item = String> {
+        of_call(&self.value)
+    }
+
     /// The arguments for the server, `arguments` being those of the call without ours: the one that
     /// carries the marker is replaced or added, all other bytes stay.
     ///
@@ -267,6 +277,14 @@ impl Marker {
         }
         Ok(edits.apply(arguments))
     }
+}
+
+/// The names right behind `args.` in a template.
+fn of_call(template: &Json) -> impl Iterator<Item = String> {
+    let first = |name: String| Some(name.strip_prefix("args.")?.split('.').next()?.to_owned());
+    let names: std::collections::BTreeSet<String> =
+        template.names().into_iter().filter_map(first).collect();
+    names.into_iter()
 }
 
 fn unknown(why: &str) -> Verdict {

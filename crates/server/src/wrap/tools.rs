@@ -39,6 +39,8 @@ pub struct ToolPlan {
     pub error_means: ErrorMeans,
     /// Its output schema as the server tells it; `None` if it declares none.
     pub output_schema: Option<Arc<[u8]>>,
+    /// The arguments that its schema declares; `None` where the schema was not read.
+    declared: Option<Arc<[String]>>,
     settings: Option<Arc<ToolSettings>>,
 }
 
@@ -87,6 +89,12 @@ impl ToolPlan {
     #[must_use]
     pub fn has_error_texts(&self) -> bool {
         self.settings.as_ref().is_some_and(|it| !it.error_texts.is_empty())
+    }
+
+    /// Whether its schema is known and does not declare an argument of this name.
+    #[must_use]
+    pub fn lacks_argument(&self, name: &str) -> bool {
+        self.declared.as_ref().is_some_and(|known| !known.iter().any(|it| it == name))
     }
 
     /// Whether its calls are guarded.
@@ -173,6 +181,7 @@ impl Plans {
             version: version.unwrap_or_else(|| ToolVersion::parse("1").expect("a good version")),
             error_means: settings.as_ref().map_or(ErrorMeans::Unknown, |it| it.error_means),
             output_schema: None,
+            declared: None,
             settings,
         }
     }

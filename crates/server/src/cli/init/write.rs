@@ -12,13 +12,14 @@ use crate::wrap::clients::{ClientFile, Server, ServerKind, Wrapping};
 
 /// The end of a copy's name; a number follows from the second on.
 const BACKUP: &str = ".before-counterfoil";
-/// So many copies are kept at most.
-const MOST_BACKUPS: usize = 1000;
+/// So many copies are kept beside the first, which is the file as it was before we ever touched it.
+pub(super) const NEWEST_KEPT: usize = 5;
 
 /// Keeps `text` beside the file under a name of its own, readable by its owner alone: settings hold
 /// secrets.
 pub(super) fn backup(path: &Path, text: &[u8]) -> anyhow::Result<PathBuf> {
-    for number in 1..=MOST_BACKUPS {
+    let mut number = backups(path)?.last().map_or(1, |newest| newest + 1);
+    loop {
         let copy = backup_path(path, number);
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(0o600);
@@ -28,13 +29,49 @@ pub(super) fn backup(path: &Path, text: &[u8]) -> anyhow::Result<PathBuf> {
                 written.with_context(|| format!("{} cannot be written", copy.display()))?;
                 return Ok(copy);
             }
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            // Somebody else made it just now.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
             Err(error) => {
                 return Err(error).with_context(|| format!("{} cannot be made", copy.display()));
             }
         }
     }
-    bail!("there are {MOST_BACKUPS} copies of {} already; remove some", path.display())
+}
+
+/// Removes the copies that are neither the first nor among the newest, and says how many those were:
+/// each holds the secrets of the settings.
+pub(super) fn thin_out(path: &Path) -> anyhow::Result<usize> {
+    let later: Vec<usize> = backups(path)?.into_iter().filter(|number| *number > 1).collect();
+    let old = &later[..later.len().saturating_sub(NEWEST_KEPT)];
+    for number in old {
+        let copy = backup_path(path, *number);
+        fs::remove_file(&copy).with_context(|| format!("{} cannot be removed", copy.display()))?;
+    }
+    Ok(old.len())
+}
+
+/// The numbers of the copies beside the file, the oldest first.
+fn backups(path: &Path) -> anyhow::Result<Vec<usize>> {
+    let dir = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let read = fs::read_dir(dir).with_context(|| format!("{} cannot be read", dir.display()))?;
+    let first = backup_path(path, 1);
+    let start = first.file_name().unwrap_or_default().as_encoded_bytes().to_vec();
+    let mut numbers = Vec::new();
+    for entry in read {
+        let name = entry.with_context(|| format!("{} cannot be read", dir.display()))?.file_name();
+        let Some(end) = name.as_encoded_bytes().strip_prefix(&start[..]) else { continue };
+        let number = match std::str::from_utf8(end).ok().map(|end| (end, end.strip_prefix('-'))) {
+            Some(("", _)) => 1,
+            Some((_, Some(digits))) => digits.parse().unwrap_or(0),
+            _ => 0,
+        };
+        // Only names that we would give: a person may keep others beside them.
+        if number > 0 && backup_path(path, number).file_name() == Some(&name) {
+            numbers.push(number);
+        }
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
 }
 
 /// What the file was before these servers were wrapped: the newest copy in which they are not, if
@@ -54,9 +91,10 @@ pub(super) fn restored(path: &Path, file: &ClientFile, names: &[String]) -> Opti
             |it: &Server| names.contains(&it.name) && matches!(it.kind, ServerKind::Wrapped(_));
         !copy.servers().iter().any(is_wrapped) && there_and_back(copy).as_ref() == Some(&unwrapped)
     };
-    let copies: Vec<Vec<u8>> =
-        (1..=MOST_BACKUPS).map_while(|number| fs::read(backup_path(path, number)).ok()).collect();
-    let mut read = copies.into_iter().rev().filter_map(|copy| ClientFile::read(copy).ok());
+    let copies = backups(path).ok()?.into_iter().rev();
+    let mut read = copies
+        .filter_map(|number| fs::read(backup_path(path, number)).ok())
+        .filter_map(|copy| ClientFile::read(copy).ok());
     read.find(is_it).map(|copy| copy.text().to_vec())
 }
 

@@ -6,11 +6,19 @@ use crate::wrap::raw::{Edits, Span};
 impl Started {
     /// Whether it starts `counterfoil wrap ... -- COMMAND`.
     pub(super) fn is_wrapped(&self) -> bool {
+        self.is_ours_with("wrap")
+            && self.separator().is_some_and(|at| at + 1 < self.words.len() - 1)
+    }
+
+    /// Whether it starts a server of ours: one that guards itself, or a wrap with its command missing.
+    pub(super) fn is_ours(&self) -> bool {
+        ["serve", "wrap", "demo"].iter().any(|name| self.is_ours_with(name))
+    }
+
+    fn is_ours_with(&self, command: &str) -> bool {
         let program = self.words[0].rsplit(['/', '\\']).next().unwrap_or_default();
         let program = program.strip_suffix(".exe").unwrap_or(program);
-        program == "counterfoil"
-            && self.words.get(1).map(String::as_str) == Some("wrap")
-            && self.separator().is_some_and(|at| at + 1 < self.words.len() - 1)
+        program == "counterfoil" && self.words.get(1).is_some_and(|it| it == command)
     }
 
     /// Puts ours in the place of the command, and the command among the arguments.

@@ -149,7 +149,14 @@ impl CallGuard {
             marker: &marker,
             dispatched_at: record.created_at,
         };
-        let asked = lookup.arguments(&facts).ok()?;
+        let asked = lookup.arguments(&facts).inspect_err(|why| {
+            tracing::warn!(
+                operation = %record.operation_id, tool = plan.name, with = lookup.tool(), %why,
+                "an operation in doubt cannot be looked for: the lookup's arguments cannot be made \
+                 from its call; correct the lookup, or settle it with `counterfoil operation resolve`"
+            );
+        });
+        let asked = asked.ok()?;
         let params = format!("{{\"name\":{},\"arguments\":{asked}}}", json!(lookup.tool()));
         let began = engine.now();
         let reply = upstream.ask("tools/call", params.as_bytes()).await.ok()?;

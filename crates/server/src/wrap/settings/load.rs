@@ -10,7 +10,8 @@ use super::presets::{PRESETS, by_name};
 use super::read::{Draft, draft, preset_about};
 use super::{ToolEffect, WrapSettings};
 use crate::config::{
-    CONNECTOR_TABLE, ConfigError, Place, Problem, WRAP_TABLE, nearest, place, text_of,
+    CONNECTOR_TABLE, ConfigError, Place, Problem, WRAP_TABLE, nearest, place, text_given_by,
+    text_of,
 };
 use crate::connector::form::{Form, SourceFile};
 
@@ -93,7 +94,11 @@ impl Loading {
         }
         let is_path = name.contains(['/', '\\']) || name.ends_with(".toml");
         let path = Path::new(name);
-        let read = if is_path || path.exists() { text_of(path) } else { Err(unknown_preset(name)) };
+        let read = if is_path || path.exists() {
+            text_given_by("--preset", path)
+        } else {
+            Err(unknown_preset(name))
+        };
         match read {
             Ok(text) => self.file(path, text, Kind::Preset(None)),
             Err(words) => {

@@ -41,10 +41,18 @@ pub(super) fn by_name(name: &str) -> Option<&'static Preset> {
 }
 
 /// The preset for the server that a word of a command line names: a package, a version behind `@`
-/// or `==` aside, or the path of its program.
+/// or `==` aside, the path of its program, a package behind an option's `=`, or a module of Python.
 #[must_use]
 pub fn preset_for_package(word: &str) -> Option<&'static Preset> {
+    // npx --package=NAME, uvx --from=NAME
+    let behind = |word: &'_ str| word.strip_prefix("--")?.split_once('=').map(|(_, it)| it.len());
+    let word = behind(word).map_or(word, |length| &word[word.len() - length..]);
+    // python -m mcp_server_git
+    let is_module = |package: &str| !package.contains('/') && package.replace('-', "_") == word;
     let is_it = |package: &str| {
+        if is_module(package) {
+            return Some(());
+        }
         let rest = match word.strip_prefix(package) {
             Some(rest) => rest,
             None => {
@@ -75,6 +83,11 @@ mod tests {
                 "/x/node_modules/@modelcontextprotocol/server-filesystem/dist/index.js",
                 Some("filesystem"),
             ),
+            ("--package=@modelcontextprotocol/server-memory@1.0.0", Some("memory")),
+            ("--from=mcp-server-git==1.0", Some("git")),
+            ("mcp_server_git", Some("git")),
+            ("mcp_server_github", None),
+            ("--repository=mcp-server-github", None),
             ("mcp-server-github", None),
             ("my-mcp-server-git", None),
             ("@other/server-memory", None),

@@ -7,6 +7,7 @@ use counterfoil_core::json::{Object, Value, parse};
 use counterfoil_core::refusal::{Code, Refusal};
 
 use super::{IdField, ToolPlan};
+use crate::config::nearest;
 use crate::tools::arguments::invalid;
 use crate::wire::meta;
 use crate::wrap::lookup::limits;
@@ -66,12 +67,54 @@ pub fn split_call(
     let mut given =
         |name: Option<&str>| name.and_then(|name| Some((name.to_owned(), values.remove(name)?)));
     let (id, repeat) = (given(id_name), given(repeat_name));
-    Ok(SplitCall {
-        operation_id: agreed(id, call_meta.as_ref(), meta::OPERATION_ID)?,
-        repeat_of: agreed(repeat, call_meta.as_ref(), META_REPEAT_OF)?,
-        arguments: Value::Object(values),
-        raw_arguments,
-    })
+    let operation_id = agreed(id, call_meta.as_ref(), meta::OPERATION_ID)?;
+    let repeat_of = agreed(repeat, call_meta.as_ref(), META_REPEAT_OF)?;
+    if let (None, None, Some(id_name)) = (&operation_id, &repeat_of, id_name) {
+        no_slip(plan, &values, id_name, repeat_name)?;
+    }
+    Ok(SplitCall { operation_id, repeat_of, arguments: Value::Object(values), raw_arguments })
+}
+
+/// Refuses a call whose ID stands under a name that is nearly ours and none of the tool's own: it would
+/// go out as a call without one, and its caller would believe it named.
+fn no_slip(
+    plan: &ToolPlan,
+    values: &Object,
+    id_name: &str,
+    repeat_name: Option<&str>,
+) -> Result<(), Refusal> {
+    let is_given = |value: &Value| match value {
+        Value::Null => false,
+        Value::String(text) => !text.trim().is_empty(),
+        _ => true,
+    };
+    for (name, value) in values.iter() {
+        let Some(meant) = meant(name, id_name, repeat_name) else { continue };
+        if is_given(value) && plan.lacks_argument(name) {
+            return Err(invalid(format!(
+                "the argument {name} is none of {}'s, and the operation's ID is called {meant} here; \
+                 nothing was done; call again with {meant} in its place, or leave it out (if the \
+                 server does take {name}, give {id_name} besides)",
+                plan.name
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Which argument of ours a name is probably meant for.
+fn meant<'a>(name: &str, id_name: &'a str, repeat_name: Option<&'a str>) -> Option<&'a str> {
+    const IDS: &[&str] =
+        &["operationid", "counterfoiloperationid", "idempotencykey", "idempotencytoken"];
+    const REPEATS: &[&str] = &["repeatof", "counterfoilrepeatof"];
+    let letters: String =
+        name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
+    let is_near =
+        |known: &[&str]| nearest(&letters, known.iter().map(|it| (*it).to_owned()), 1).is_some();
+    if is_near(IDS) {
+        return Some(id_name);
+    }
+    repeat_name.filter(|_| is_near(REPEATS))
 }
 
 fn strict(path: &str, bytes: &[u8]) -> Result<Value, Refusal> {

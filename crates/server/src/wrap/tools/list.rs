@@ -87,6 +87,7 @@ impl Plans {
             (Ok(root), true) => root.id_field(raw, plan.missing_id),
             (Err(why), true) => IdField::MetaOnly(why.clone()),
         };
+        plan.declared = root.as_ref().ok().map(|root| root.names(raw).into());
         if let Ok(root) = &root {
             root.declare(&plan.id_field, plan.missing_id, edits);
         }

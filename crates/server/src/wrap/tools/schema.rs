@@ -105,18 +105,18 @@ impl Root {
         Ok(Self { span: span.clone(), members, properties, required })
     }
 
+    /// The tool's own arguments. A name that is only required is its own too.
+    pub(super) fn names(&self, raw: &Raw<'_>) -> Vec<String> {
+        let properties = self.properties.iter().flat_map(|(_, members)| members);
+        let required = self.required.iter().flat_map(|(_, elements)| elements);
+        let properties = properties.filter_map(|it| it.name.clone());
+        properties.chain(required.filter_map(|it| raw.string(it))).collect()
+    }
+
     /// The names that are free for us.
     pub(super) fn id_field(&self, raw: &Raw<'_>, missing_id: MissingId) -> IdField {
-        let required: Vec<String> = self
-            .required
-            .iter()
-            .flat_map(|(_, elements)| elements.iter().filter_map(|it| raw.string(it)))
-            .collect();
-        let is_free = |name: &&&'static str| {
-            let declared = self.properties.as_ref().is_some_and(|(_, members)| has(members, name));
-            // A name that is only required is the tool's own too.
-            !declared && !required.iter().any(|it| it == **name)
-        };
+        let own = self.names(raw);
+        let is_free = |name: &&&'static str| !own.iter().any(|it| it == **name);
         let free = |names: &'static [&'static str]| names.iter().find(is_free).copied();
         let joins = missing_id == MissingId::Join;
         match free(ID_NAMES) {

@@ -287,6 +287,37 @@ fn a_tool_with_the_names_of_its_own_keeps_them() {
     assert!(none.raw_arguments.is_none() && none.operation_id.is_none());
 }
 
+#[test]
+fn an_id_under_a_name_that_is_nearly_ours_is_refused() {
+    // Promise: a slip in the name of the ID never makes a call one without an ID, unknown to its
+    // caller; what the tool declares itself, and what is nothing like ours, goes through.
+    let mut plans = plans("");
+    let schema = r#"{"type":"object","properties":{"n":{},"idempotency_key":{}}}"#;
+    plans.learn(one_tool(schema).as_bytes()).expect("a list");
+    let plan = plans.plan("t");
+    let split = |arguments: &str| split_call(&plan, Some(arguments.as_bytes()), None);
+    for (name, meant) in [
+        ("operationId", "operation_id"),
+        ("operation-id", "operation_id"),
+        ("OPERATION_ID", "operation_id"),
+        ("operaton_id", "operation_id"),
+        ("counterfoil_operation_id", "operation_id"),
+        ("idempotencyKey", "operation_id"),
+        ("repeatOf", "repeat_of"),
+    ] {
+        let refused = split(&format!(r#"{{"n":1,"{name}":"a"}}"#)).expect_err(name);
+        assert_eq!(refused.code(), Code::InvalidArgument, "{name}");
+        for words in [name, &format!("call again with {meant}"), "nothing was done"] {
+            assert!(refused.message().contains(words), "{name}: {}", refused.message());
+        }
+        assert!(split(&format!(r#"{{"{name}":"a","operation_id":"b"}}"#)).is_ok(), "{name}");
+        assert!(split(&format!(r#"{{"{name}":null}}"#)).is_ok(), "{name}");
+    }
+    for name in ["idempotency_key", "id", "operation", "options", "n", "request_id"] {
+        assert!(split(&format!(r#"{{"{name}":"a"}}"#)).is_ok(), "{name}");
+    }
+}
+
 proptest::proptest! {
     #[test]
     fn what_was_put_in_is_taken_out_exactly(
@@ -323,4 +354,37 @@ fn the_explanation_names_each_tool_and_its_reason() {
     assert_eq!(json["tools"][0]["idInMetaAloneBecause"], "its schema's root has `anyOf`");
     assert_eq!(json["statusTool"], "get_operation_status");
     assert!(Raw::json(json.to_string().as_bytes()).whole().is_some());
+}
+
+#[test]
+fn templates_that_ask_for_what_a_tool_does_not_have_are_noted() {
+    // Promise: a slip in a template shows before the first reply is lost, and a good one is not noted.
+    let settings = r#"
+[wrap.tools.look]
+effect = "read"
+[wrap.tools.t.marker]
+argument = "note"
+value = "{{ args.NOTE }} {{ marker }}"
+[wrap.tools.t.lookup]
+tool = "look"
+arguments = { n = "{{ args.LOOK }}" }
+applied = [{ at = "/structuredContent/count", equals = 1 }]
+"#;
+    let page = r#"{"tools":[{"name":"look"},{"name":"t","inputSchema":{"type":"object",
+        "properties":{"note":{},"n":{"type":"object"}}}}]}"#;
+    for (note, look, expected) in
+        [("note", "n.deep", 0), ("ntoe", "n", 1), ("note", "m", 1), ("ntoe", "m.deep", 2)]
+    {
+        let mut plans = plans(&settings.replace("NOTE", note).replace("LOOK", look));
+        plans.learn(page.as_bytes()).expect("a list");
+        let doubts = crate::wrap::explain::doubts(&plans);
+        assert_eq!(doubts.len(), expected, "{note} {look}: {doubts:?}");
+        let words = doubts.join(" ");
+        assert_eq!(words.contains("made from its argument ntoe"), note == "ntoe", "{words}");
+        assert_eq!(
+            words.contains("looked for by its argument m,"),
+            look != "n.deep" && look != "n",
+            "{words}"
+        );
+    }
 }
