@@ -68,3 +68,18 @@ fn what_is_not_found_and_what_is_found_twice_stay_unknown() {
     }
     assert_eq!(world.calls(), 2);
 }
+
+#[test]
+fn a_look_that_cannot_be_made_is_told_of() {
+    // Promise: a lookup whose template asks for what the call does not have is not silent: an operator
+    // reads which tool's lookup to correct, and no argument.
+    let world = World::new(&WITH_LOOKUP.replace("{{ args.n }}", "no. {{ args.n }}"));
+    let client = world.open(crate::client::MODERN);
+    let call = json!({ "operation_id": "op-1", "secret": "s3cret", "steps": ["exit"] });
+    check_refused(&client.act("1", &call), "operation_in_doubt", "status_only");
+    assert_eq!(client.status("s", "op-1")["detail"], "in_doubt");
+    let stderr = client.end().stderr;
+    assert!(stderr.contains("the lookup's arguments cannot be made from its call"), "{stderr}");
+    assert!(stderr.contains("op-1") && stderr.contains("args.n"), "{stderr}");
+    assert!(!stderr.contains("s3cret"), "{stderr}");
+}
