@@ -188,6 +188,11 @@ pub fn retire(dir: &Path, id: KeyId, active: Option<KeyId>) -> Result<PathBuf, K
     let retired = dir.join(file_name(id) + RETIRED_SUFFIX);
     // Unlike a rename, a link never replaces.
     let moved = fs::hard_link(&file, &retired)
+        .or_else(|cause| match one_file(&file, &retired) {
+            // A retirement was cut short between its two steps.
+            Ok(true) => Ok(()),
+            _ => Err(cause),
+        })
         .and_then(|()| fs::remove_file(&file))
         .and_then(|()| File::open(dir)?.sync_all());
     match moved {
@@ -197,6 +202,12 @@ pub fn retire(dir: &Path, id: KeyId, active: Option<KeyId>) -> Result<PathBuf, K
         }
         Err(cause) => Err(io_error(&retired, "written", cause)),
     }
+}
+
+/// Whether both are names of one file.
+fn one_file(one: &Path, other: &Path) -> io::Result<bool> {
+    let (one, other) = (fs::symlink_metadata(one)?, fs::symlink_metadata(other)?);
+    Ok((one.dev(), one.ino()) == (other.dev(), other.ino()))
 }
 
 /// What may be told of the keys in `dir`, by number: of those that are there, of those that are

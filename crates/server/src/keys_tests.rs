@@ -66,6 +66,17 @@ fn a_retired_key_is_kept_and_replaces_nothing() {
 }
 
 #[test]
+fn a_retirement_that_was_cut_short_is_finished_by_the_next() {
+    // Promise: an end between the two steps of a retirement leaves nothing that only a person who
+    // renames files could mend.
+    let dir = Dir::new();
+    dir.put("1.key", GOOD, 0o600).put("2.key", GOOD, 0o600).put("active", "2\n", 0o600);
+    fs::hard_link(dir.path().join("1.key"), dir.path().join("1.key.retired")).expect("linked");
+    retire(&dir.path(), KeyId(1), None).expect("retired");
+    assert_eq!(dir.names(), ["1.key.retired", "2.key", "active"]);
+}
+
+#[test]
 fn an_empty_ledger_gets_a_private_key_that_later_starts_find() {
     // Promise: the first start makes a key of 32 random bytes, mode 0600, and the next one uses it.
     let dir = Dir::new();

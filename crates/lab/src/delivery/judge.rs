@@ -200,7 +200,8 @@ mod tests {
             external_id: ticket.map(str::to_owned),
         };
         let applied = || Some(Saw::Applied(Some("7".into())));
-        let cases: [(Option<Saw>, Option<&str>, Option<&str>, &[CourseRule]); 6] = [
+        type Case<'a> = (Option<Saw>, Option<&'a str>, Option<&'a str>, &'a [CourseRule]);
+        let cases: [Case<'_>; 6] = [
             (applied(), None, Some("7"), &[]),
             (Some(Saw::Unknown), None, None, &[]),
             (None, None, None, &[NothingLost]),
