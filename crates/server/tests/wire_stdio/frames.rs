@@ -71,7 +71,7 @@ fn bad_frames() -> Vec<(Vec<u8>, i64, Option<Value>)> {
         ),
         (modern("7", "tools/call", r#""arguments":{}"#).into_bytes(), -32602, Some(json!(7))),
         (modern("7", "tools/call", r#""name":["s3cret"]"#).into_bytes(), -32602, Some(json!(7))),
-        (modern("7", "initialize", "").into_bytes(), -32602, Some(json!(7))),
+        (modern("7", "initialize", "").into_bytes(), -32601, Some(json!(7))),
         (with_arguments(br#"{"v":1e400}"#), -32602, q()),
         // The SDK's own answers come through.
         (modern("7", "no/such/method", "").into_bytes(), -32601, Some(json!(7))),
