@@ -132,13 +132,13 @@ impl Expr {
         }
         let value = self.compiled.eval(scope.values.clone()).map_err(|error| {
             use minijinja::ErrorKind;
-            self.error(match error.kind() {
-                ErrorKind::UndefinedError => "uses a value that is not given; give the argument, \
-                                              or add `| default(...)` to the template"
-                    .to_owned(),
-                ErrorKind::OutOfFuel => format!("takes over {FUEL} steps; make it simpler"),
-                kind => format!("fails: {kind}"),
-            })
+            match error.kind() {
+                ErrorKind::UndefinedError => self.not_given(),
+                ErrorKind::OutOfFuel => {
+                    self.error(format!("takes over {FUEL} steps; make it simpler"))
+                }
+                kind => self.error(format!("fails: {kind}")),
+            }
         })?;
         from_template(&value).map_err(|problem| self.error(problem))
     }
@@ -149,11 +149,7 @@ impl Expr {
             Some(Value::String(text)) => Ok(text),
             Some(Value::Number(number)) => Ok(number.literal().to_owned()),
             Some(Value::Bool(is)) => Ok(is.to_string()),
-            None => Err(self.error(
-                "uses a value that is not given; give the argument, or add `| default(...)` to \
-                 the template"
-                    .into(),
-            )),
+            None => Err(self.not_given()),
             Some(Value::Null) => Err(self.error(
                 "is null, which is no text; give a value, or write `(x or \"...\")` in the template"
                     .into(),
@@ -163,6 +159,14 @@ impl Expr {
                     .into(),
             )),
         }
+    }
+
+    fn not_given(&self) -> RenderError {
+        self.error(
+            "uses a value that is not given; give the argument, or add `| default(...)` to the \
+             template"
+                .into(),
+        )
     }
 
     fn error(&self, problem: String) -> RenderError {
@@ -301,33 +305,57 @@ pub enum Json {
     Object(Vec<(String, Json)>),
 }
 
+/// What becomes of a text that is one expression whose value is not given.
+#[derive(Debug, Clone, Copy)]
+enum NotGiven {
+    IsLeftOut,
+    IsAnError,
+}
+
 impl Json {
     /// The value.
     ///
     /// # Errors
     /// [`RenderError`] for the first expression that gives none.
     pub fn render(&self, scope: &Scope<'_>) -> Result<Value, RenderError> {
-        Ok(self.render_or_omit(scope)?.unwrap_or(Value::Null))
+        Ok(self.render_or_omit(scope, NotGiven::IsLeftOut)?.unwrap_or(Value::Null))
     }
 
-    fn render_or_omit(&self, scope: &Scope<'_>) -> Result<Option<Value>, RenderError> {
+    /// The value, with nothing left out: for a question, which would be a wider one without.
+    ///
+    /// # Errors
+    /// [`RenderError`] for the first expression that gives none, or whose value is not given.
+    pub fn render_whole(&self, scope: &Scope<'_>) -> Result<Value, RenderError> {
+        Ok(self.render_or_omit(scope, NotGiven::IsAnError)?.unwrap_or(Value::Null))
+    }
+
+    fn render_or_omit(
+        &self,
+        scope: &Scope<'_>,
+        not_given: NotGiven,
+    ) -> Result<Option<Value>, RenderError> {
         Ok(Some(match self {
             Self::Fixed(value) => value.clone(),
             Self::Text(text) => match text.as_expr() {
-                Some(expr) => return expr.value(scope),
+                Some(expr) => {
+                    return match (expr.value(scope)?, not_given) {
+                        (None, NotGiven::IsAnError) => Err(expr.not_given()),
+                        (value, _) => Ok(value),
+                    };
+                }
                 None => Value::String(text.render(scope)?),
             },
             Self::Array(elements) => {
                 let mut rendered = Vec::with_capacity(elements.len());
                 for element in elements {
-                    rendered.extend(element.render_or_omit(scope)?);
+                    rendered.extend(element.render_or_omit(scope, not_given)?);
                 }
                 Value::Array(rendered)
             }
             Self::Object(members) => {
                 let mut rendered = Object::new();
                 for (name, member) in members {
-                    if let Some(value) = member.render_or_omit(scope)? {
+                    if let Some(value) = member.render_or_omit(scope, not_given)? {
                         rendered.insert(name.clone(), value);
                     }
                 }

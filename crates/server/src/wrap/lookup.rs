@@ -156,7 +156,7 @@ impl Lookup {
     /// looked for.
     pub fn arguments(&self, call: &CallFacts<'_>) -> Result<String, RenderError> {
         let facts = Facts::of(call);
-        Ok(self.arguments.render(&facts.scope(call))?.to_json())
+        Ok(self.arguments.render_whole(&facts.scope(call))?.to_json())
     }
 
     /// What the `result` of the lookup tool proves. `begun_after` is how long after the last
@@ -260,7 +260,7 @@ impl Marker {
     /// [`RenderError`] if the template asks for what the call does not have.
     pub fn put(&self, arguments: &[u8], call: &CallFacts<'_>) -> Result<Vec<u8>, RenderError> {
         let facts = Facts::of(call);
-        let written = self.value.render(&facts.scope(call))?.to_json();
+        let written = self.value.render_whole(&facts.scope(call))?.to_json();
         let raw = Raw::json(arguments);
         let object = raw.whole().and_then(|span| Some((raw.members(&span)?, span)));
         let (members, span) = object.ok_or_else(|| RenderError {

@@ -160,19 +160,19 @@ impl Condition {
 
     fn test_at(&self, found: &Value, scope: &Scope<'_>) -> Result<Held, RenderError> {
         if let Test::Equals(wanted) = &self.test {
-            return Ok(yes(equal(found, &wanted.render(scope)?)));
+            return Ok(yes(equal(found, &wanted.render_whole(scope)?)));
         }
         match (&self.test, found) {
             (Test::Length(wanted), Value::Array(elements)) => Ok(yes(elements.len() == *wanted)),
             (Test::Includes(wanted), Value::Array(elements)) if self.count.is_some() => {
-                let wanted = wanted.render(scope)?;
+                let wanted = wanted.render_whole(scope)?;
                 Ok(self.counted(elements.iter().filter(|it| includes(it, &wanted)).count()))
             }
             (Test::Includes(wanted), Value::Array(_) | Value::Object(_)) => {
-                Ok(yes(includes(found, &wanted.render(scope)?)))
+                Ok(yes(includes(found, &wanted.render_whole(scope)?)))
             }
             (Test::Excludes(wanted), Value::Array(_) | Value::Object(_)) => {
-                Ok(yes(!includes(found, &wanted.render(scope)?)))
+                Ok(yes(!includes(found, &wanted.render_whole(scope)?)))
             }
             (Test::Length(_) | Test::Includes(_) | Test::Excludes(_), _) => {
                 Ok(Held::Unreadable(format!("there is no list at \"{}\"", self.at.as_str())))

@@ -63,6 +63,27 @@ fn list(list: &str) -> String {
 }
 
 #[test]
+fn what_a_call_does_not_have_is_not_left_out_of_a_question() {
+    // Promise: no look asks a wider question than was meant, and no rule is looser: it could take
+    // another call's effect for this one's.
+    let tool = tool(
+        "arguments = { q = \"{{ args.n }}\", r = \"{{ args.none }}\" }\napplied = [{ length = 1 }]",
+    );
+    let lookup = tool.lookup.as_ref().expect("a lookup");
+    let arguments = value(ARGUMENTS);
+    let error = lookup.arguments(&facts(&arguments)).expect_err("nothing to ask");
+    assert!(error.to_string().contains("not given"), "{error}");
+    let not_given = open("not given");
+    let structured = list(r#"[{"k":"x","z":null}]"#);
+    for lines in [
+        "applied = [{ at = \"/structuredContent/l\", includes = { k = \"x\", v = \"{{ args.none }}\" } }]",
+        "applied = [{ at = \"/structuredContent/l/0/z\", equals = \"{{ args.none }}\" }]",
+    ] {
+        check(lines, ARGUMENTS, &structured, &not_given);
+    }
+}
+
+#[test]
 fn a_rule_over_text_proves_what_it_says_and_nothing_else() {
     // Promise: only a result that shows the effect counts as applied; everything else is unknown.
     let not_found = open("does not prove");
